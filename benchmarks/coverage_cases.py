@@ -7,18 +7,23 @@ dimensions (see `_words` and `_sizes` for the rest). The cases of a few opcodes 
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 
+from compiler.diagnostics import CompileError
 from compiler.hlo.dtypes import BY_NAME
-from compiler.hlo.opcodes import ELEMENTWISE_BINARY, ELEMENTWISE_UNARY
+from compiler.hlo.opcodes import ELEMENTWISE_BINARY, ELEMENTWISE_UNARY, OPCODES, Op
+from compiler.hlo.shape import ArrayShape
+from compiler.hlo.shape_inference import infer_shape
 
 DIMS = "M,N"
-_ANY, _NUMBER, _REAL, _FLOAT, _INTEGER = "PSUFC", "SUFC", "PSUF", "F", "SU"
+_ANY, _NUMBER, _REAL, _FLOAT = "PSUFC", "SUFC", "PSUF", "F"
 _ORDERS = {
     "pred": "UNSIGNED", "unsigned": "UNSIGNED", "signed": "SIGNED", "float": "TOTALORDER",
     "complex": "FLOAT",
 }  # fmt: skip
+_EXAMPLES = {"P": "pred", "S": "s32", "U": "u32", "F": "f32", "C": "c64"}
 _LETTERS = {"pred": "P", "signed": "S", "unsigned": "U", "float": "F", "complex": "C"}
 
 
@@ -67,24 +72,29 @@ _WHERE = ", update_window_dims={1}, inserted_window_dims={0}, scatter_dims_to_op
 _ASYNC = "s = ((A), A, s32[]) async-start(p), calls=same u = ((A), A, s32[]) async-update(s)"
 
 
+def _own_kinds(op: Op) -> str:
+    """Letters of the kinds of types that the opcode's shape rule takes and gives, all the same."""
+    found = ""
+    for letter, dtype in _EXAMPLES.items():
+        array = ArrayShape(BY_NAME[dtype], (5, 7))
+        try:
+            found += letter if infer_shape(op.name, [array] * op.arity) == array else ""
+        except CompileError:
+            continue
+    return found
+
+
 def _elementwise() -> dict[str, _Row]:
-    rows = {op: _Row("FC", f"{_P} ROOT r = A {op}(p)") for op in ELEMENTWISE_UNARY}
-    rows |= {op: _Row(_NUMBER, f"{_PQ} ROOT r = A {op}(p, q)") for op in ELEMENTWISE_BINARY}
-    for op in ("floor", "ceil", "cbrt", "erf", "round-nearest-afz", "round-nearest-even"):
-        rows[op] = _Row(_FLOAT, f"{_P} ROOT r = A {op}(p)")
-    for op in ("count-leading-zeros", "popcnt"):
-        rows[op] = _Row(_INTEGER, f"{_P} ROOT r = A {op}(p)")
-    for op in ("mulhi", "shift-left", "shift-right-arithmetic", "shift-right-logical"):
-        rows[op] = _Row(_INTEGER, f"{_PQ} ROOT r = A {op}(p, q)")
-    for op in ("and", "or", "xor"):
-        rows[op] = _Row("PSU", f"{_PQ} ROOT r = A {op}(p, q)")
-    for op in ("maximum", "minimum"):
-        rows[op] = _Row(_REAL, f"{_PQ} ROOT r = A {op}(p, q)")
-    for op in ("add", "multiply"):
-        rows[op] = _Row(_ANY, f"{_PQ} ROOT r = A {op}(p, q)")
+    """What a shape rule says of an opcode without attributes is its row; others are written out."""
+    rows = {}
+    for name in sorted(ELEMENTWISE_UNARY | ELEMENTWISE_BINARY):
+        op, operands = OPCODES[name], "p" if name in ELEMENTWISE_UNARY else "p, q"
+        if kinds := "" if op.attrs else _own_kinds(op):
+            rows[name] = _Row(
+                kinds, f"{_PQ if op.arity == 2 else _P} ROOT r = A {name}({operands})"
+            )
     return rows | {
         "abs": _Row("SFC", f"{_P} ROOT r = R abs(p)"),
-        "atan2": _Row("FC", f"{_PQ} ROOT r = A atan2(p, q)"),
         "clamp": _Row("SUF", f"{_PQ} l = A parameter(2) ROOT r = A clamp(l, p, q)"),
         "compare": _Row(_ANY, f"{_PQ} ROOT r = pred[{DIMS}] compare(p, q), direction=DIR"),
         "complex": _Row("", f"{_PQ} ROOT r = c64[{DIMS}] complex(p, q)", only=("f32",)),
@@ -95,6 +105,7 @@ def _elementwise() -> dict[str, _Row]:
         ),
         "imag": _Row("FC", f"{_P} ROOT r = R imag(p)"),
         "is-finite": _Row(_FLOAT, f"{_P} ROOT r = pred[{DIMS}] is-finite(p)"),
+        **{op: _Row(_REAL, f"{_PQ} ROOT r = A {op}(p, q)") for op in ("maximum", "minimum")},
         "multiply-add": _Row(
             "", f"{_PQ} c = A parameter(2) ROOT r = A multiply-add(p, q, c)", only=("f32",)
         ),
@@ -107,19 +118,15 @@ def _elementwise() -> dict[str, _Row]:
             "ROOT r = f32[3,2,5] get-tuple-element(s), index=0",
             only=("f32",),
         ),
-        "negate": _Row(_NUMBER, f"{_P} ROOT r = A negate(p)"),
-        "not": _Row("PSU", f"{_P} ROOT r = A not(p)"),
         "real": _Row("FC", f"{_P} ROOT r = R real(p)"),
         "reduce-precision": _Row(
             _FLOAT, f"{_P} ROOT r = A reduce-precision(p), exponent_bits=4, mantissa_bits=1"
         ),
-        "remainder": _Row("SUF", f"{_PQ} ROOT r = A remainder(p, q)"),
         "select": _Row(_ANY, f"{_PQ} c = pred[{DIMS}] parameter(2) ROOT r = A select(c, p, q)"),
         "sign": _Row("SFC", f"{_P} ROOT r = A sign(p)"),
         "stochastic-convert": _Row(
             _FLOAT, f"{_P} n = B parameter(1) ROOT r = s8[{DIMS}] stochastic-convert(p, n)"
         ),
-        "subtract": _Row(_NUMBER, f"{_PQ} ROOT r = A subtract(p, q)"),
     }
 
 
@@ -395,6 +402,12 @@ def case(opcode: str, dtype: str, dims: tuple[int, int] = (5, 7)) -> Case | None
         )
     pattern = re.compile(r"\b(?:" + "|".join(words) + r")\b|(?<=_)T\b")
     return Case(pattern.sub(lambda found: words[found[0]], text), row.inputs)
+
+
+@functools.cache
+def types_of(opcode: str, among: tuple[str, ...]) -> tuple[str, ...]:
+    """The element types, of these, that an opcode takes."""
+    return tuple(dtype for dtype in among if case(opcode, dtype) is not None)
 
 
 def _sizes(m: int, n: int) -> dict[str, str]:

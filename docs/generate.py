@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 
 import tpuc
+from compiler.llo.passes.pipeline import LLO_PASSES, LLO_PIPELINE
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -80,6 +81,7 @@ def parts() -> dict[str, str]:
         "plan": indented(without_blank_edges(plan), 132),
         "llo": indented(excerpt(llo, "window w0", 11) + "\n    ...\n" + excerpt(llo, "loop s", 24)),
         "tpu": indented(excerpt(tpu, matmul, 12), 160),
+        "llo-passes": "\n".join(f"- `{n}` {LLO_PASSES[n].summary}" for n in LLO_PIPELINE),
     }
 
 

@@ -46,7 +46,17 @@ def _warnings_are_new_to_every_test() -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--update", action="store_true", help="rewrite CHECK lines that fail")
+    parser.addoption(
+        "--update",
+        action="store_true",
+        help="rewrite CHECK lines that fail, add opcodes to their list",
+    )
+
+
+@pytest.fixture
+def is_updating(request: pytest.FixtureRequest) -> bool:
+    """Whether files that are made from tables are to be written anew."""
+    return bool(request.config.getoption("--update"))
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.File | None:

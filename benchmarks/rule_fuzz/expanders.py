@@ -8,9 +8,11 @@ from functools import partial
 from benchmarks.rule_fuzz import texts
 from benchmarks.rule_fuzz.generator import Generator, Wanted
 from benchmarks.rule_fuzz.harness import Subject
-from benchmarks.rule_fuzz.values import FLOATS, INTEGERS
+from benchmarks.rule_fuzz.planners import PLANNERS
+from benchmarks.rule_fuzz.values import ALL, FLOATS, INTEGERS
 from compiler.hlo.ir import HloModule
 from compiler.passes.context import PassContext
+from compiler.passes.expanders.simple_expansions import COMPOSED
 from compiler.passes.pipeline import PASSES
 from compiler.rewrite.rewriter import ANY_ORDER, Freedom
 from tpu_sim.isa.chips import load_chip
@@ -50,6 +52,9 @@ _REAL = ("pred", *INTEGERS, *FLOATS)
 _LOOSE = ANY_ORDER | Freedom.ROUNDING
 
 MAKERS: dict[tuple[str, str], tuple[Maker, Freedom]] = {
+    **{
+        ("simple-expansions", op): (_planned(op, *ALL), _LOOSE) for op in COMPOSED.keys() & PLANNERS
+    },
     ("simple-expansions", "batch-norm-grad"): (partial(texts.batch_norm, kind="grad"), _LOOSE),
     ("simple-expansions", "batch-norm-inference"): (
         partial(texts.batch_norm, kind="inference"),
@@ -91,7 +96,8 @@ MAKERS: dict[tuple[str, str], tuple[Maker, Freedom]] = {
     ("small-dot-expander", "dot"): (_small_dot, ANY_ORDER),
     ("dot-canonicalizer", "dot"): (_turned_dot, ANY_ORDER),
 }
-"""By pass and opcode: how to draw one, and what the expansion is free to do."""
+"""By pass and opcode: how to draw one, and what the expansion is free to do. Composed opcodes that
+rules are drawn of (elementwise ones are) need no line."""
 
 ELSEWHERE: dict[tuple[str, str], str] = {
     ("simple-expansions", "ragged-dot"): "tests/unit/passes/expanders/test_simple.py",

@@ -17,6 +17,7 @@ from compiler.hlo.dtypes import PRED
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.shape import leaves
 from compiler.passes.context import PassContext
+from compiler.passes.expanders.simple_expansions import COMPOSED
 from compiler.passes.pair_types.pair_rewriter import RULES, rewrite_pairs
 from compiler.passes.pair_types.sub_byte import widen_sub_byte
 from compiler.rewrite.rewriter import ANY_ORDER, Freedom
@@ -102,10 +103,10 @@ NOT_DRAWN = {
 
 
 def sub_byte_subjects() -> list[Subject]:
-    """One for every opcode that can have an operand or a result of four bits."""
+    """One for every opcode that can have an operand or a result of four bits when the pass runs."""
     return [
         Subject(f"sub-byte {opcode}", _maker(opcode, NARROW), _widen, split=_bytes, join=_nibbles)
-        for opcode in sorted(ALL_PLANNERS.keys() - FLOATS_ONLY)
+        for opcode in sorted(ALL_PLANNERS.keys() - FLOATS_ONLY - COMPOSED.keys())
     ]
 
 

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from benchmarks.coverage_cases import types_of
 from benchmarks.rule_fuzz.generator import Generator, Impossible, Plan, Planner, Wanted
 from benchmarks.rule_fuzz.values import (
     ALL,
@@ -22,19 +23,20 @@ from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait, with_trait
 from compiler.hlo.shape import ArrayShape
 
-BITS = ("pred", *INTEGERS)
-_KINDS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("and", "or", "xor", "not"), BITS),
-    **dict.fromkeys(("popcnt", "count-leading-zeros"), INTEGERS),
-    **dict.fromkeys(("shift-left", "shift-right-arithmetic", "shift-right-logical"), INTEGERS),
-    **dict.fromkeys(("floor", "ceil", "round-nearest-afz", "round-nearest-even", "erf"), FLOATS),
-    **dict.fromkeys(("maximum", "minimum"), ("pred", *REALS)),
-    **dict.fromkeys(("remainder", "clamp"), REALS),
-    **dict.fromkeys(("negate", "sign", "add", "subtract", "multiply", "divide"), NUMBERS),
+_SPECIAL = frozenset(
+    {"abs", "clamp", "compare", "complex", "convert", "imag", "is-finite", "mulhi", "multiply-add",
+     "real", "reduce-precision", "stochastic-convert"}
+)  # fmt: skip
+"""Elementwise opcodes whose operands are of other types than the result, or of one type alone."""
+_LESS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("add", "multiply"), NUMBERS),
     "power": REALS,
-    "select": ALL,
 }
-_TRANSCENDENTAL = sorted(with_trait(Trait.ELEMENTWISE | Trait.TRANSCENDENTAL) - _KINDS.keys())
+"""Of types that rules are not asked about: sums and products of flags, complex powers."""
+_KINDS = {
+    opcode: types_of(opcode, _LESS.get(opcode, ALL))
+    for opcode in sorted(with_trait(Trait.ELEMENTWISE) - _SPECIAL)
+}
 
 
 def _need(wanted: Wanted, names: tuple[str, ...]) -> None:
@@ -318,7 +320,6 @@ def _free_in_order(g: Generator, batch: int, free: int, count: int) -> Dims:
 
 PLANNERS: dict[str, Planner] = {
     **{opcode: _same_type(opcode, names) for opcode, names in _KINDS.items()},
-    **{opcode: _same_type(opcode, (*FLOATS, *COMPLEX)) for opcode in _TRANSCENDENTAL},
     "select": _select,
     "clamp": _clamp,
     "compare": _compare,
@@ -343,12 +344,8 @@ PLANNERS: dict[str, Planner] = {
     "reduce": _reduce,
     "dot": _dot,
 }
-_OF_OTHER_TYPES = frozenset({"mulhi", "multiply-add", "stochastic-convert"})
-_REST = sorted(with_trait(Trait.ELEMENTWISE) - PLANNERS.keys() - _OF_OTHER_TYPES)
-"""An elementwise opcode that nothing is said of takes floats."""
-PLANNERS |= {opcode: _same_type(opcode, FLOATS) for opcode in _REST}
 FLOATS_ONLY = frozenset(
-    {opcode for opcode, names in _KINDS.items() if names == FLOATS}
-    | {"complex", "imag", "is-finite", "real", "reduce-precision", *_TRANSCENDENTAL, *_REST}
+    {opcode for opcode, names in _KINDS.items() if not {*names} & {"pred", *INTEGERS}}
+    | {"complex", "imag", "is-finite", "real", "reduce-precision"}
 )
 """Opcodes that never have an integer operand or result."""

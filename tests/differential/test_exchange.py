@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -10,15 +12,20 @@ from tpu_sim.interp.numpy_machine import NumpyMachine
 from tpu_sim.isa.assembly import print_program
 from tpu_sim.isa.assembly_parser import parse_program
 from tpu_sim.isa.checker import check_program
+from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.container import dump_program, load_program
 from tpu_sim.isa.errors import ProgramError
 from tpu_sim.isa.program import Program, core_word
 from tpu_sim.jit.llvm_machine import LlvmMachine
 from tpu_sim.machine.faults import DeadlockFault
 from tpu_sim.machine.memory import HbmMemory
+from tpu_sim.machine.result import ExecutionResult
+from tpu_sim.machine.run import Run
+from tpu_sim.system.machine import Machine
 from tpu_sim.system.slice import Part, expect_done, far_numbers, finish_together
 
-MACHINES = [NumpyMachine, LlvmMachine]
+Kind = Callable[[Chip], Machine]
+MACHINES: list[Kind] = [NumpyMachine, LlvmMachine]
 RING = "route r0 port 1 hops 1 load 1.0 [1 2 3 0]\n"
 BACK = "route r1 port 2 hops 1 load 1.0 [3 0 1 2]\n"
 TABLES = """
@@ -35,7 +42,9 @@ def program(body: str, routes: str = RING + BACK, tables: str = TABLES) -> Progr
     return parse_program(f"{head}\n{routes}{rest}")
 
 
-def run_on(kind: type, source: Program, cores: int = 4, threads: int = 1):  # type: ignore[no-untyped-def]
+def run_on(
+    kind: Kind, source: Program, cores: int = 4, threads: int = 1
+) -> tuple[list[ExecutionResult], list[np.ndarray], list[Run]]:
     hbms = memories(cores)
     runs = [kind(V5E).start(source, hbm) for hbm in hbms]
     results = finish_together(runs, threads)
@@ -54,7 +63,7 @@ def arrived(hbms: list[HbmMemory]) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("kind", MACHINES)
-def test_each_core_gets_what_the_core_before_it_sent(kind: type) -> None:
+def test_each_core_gets_what_the_core_before_it_sent(kind: Kind) -> None:
     results, got, runs = run_on(kind, program(READY + SHIFT))
     for number, values in enumerate(got):
         assert (values == 100 + (number - 1) % 4).all()
@@ -81,7 +90,7 @@ def test_transfers_on_a_shared_link_take_as_much_longer() -> None:
 
 
 @pytest.mark.parametrize("kind", MACHINES)
-def test_a_core_that_nothing_comes_to_waits_for_nothing(kind: type) -> None:
+def test_a_core_that_nothing_comes_to_waits_for_nothing(kind: Kind) -> None:
     results, got, _ = run_on(kind, program(SHIFT, RING.replace("[1 2 3 0]", "[1 2 3 -1]") + BACK))
     assert (got[0] == 0).all()
     assert (got[3] == 102).all()
@@ -89,7 +98,7 @@ def test_a_core_that_nothing_comes_to_waits_for_nothing(kind: type) -> None:
 
 
 @pytest.mark.parametrize("kind", MACHINES)
-def test_cores_that_wait_for_nobody_are_named(kind: type) -> None:
+def test_cores_that_wait_for_nobody_are_named(kind: Kind) -> None:
     others = block(f"smovi s4 = {core_word(V5E.smem_words)}", "smovi s5 = 3")
     others += block("sld s3 = s4, 0", "nop 8") + block("scmp.ne.s32 s2 = s3, s5", "nop 3")
     odd = "if s2 {\n" + SHIFT + "}\n"
@@ -98,7 +107,7 @@ def test_cores_that_wait_for_nobody_are_named(kind: type) -> None:
 
 
 @pytest.mark.parametrize("kind", MACHINES)
-def test_a_program_of_several_cores_does_not_run_alone(kind: type) -> None:
+def test_a_program_of_several_cores_does_not_run_alone(kind: Kind) -> None:
     with pytest.raises(DeadlockFault, match="runs alone"):
         kind(V5E).run(program(SHIFT), HbmMemory(HBM_BYTES))
 
@@ -130,7 +139,9 @@ def test_a_flag_goes_between_the_packets_of_a_transfer_that_is_under_way() -> No
         assert alone <= found < alone + 20
 
 
-def run_in_parts(kind: type, source: Program, shares: list[list[int]]):  # type: ignore[no-untyped-def]
+def run_in_parts(
+    kind: Kind, source: Program, shares: list[list[int]]
+) -> tuple[list[ExecutionResult], list[np.ndarray]]:
     """The same as `run_on`, the cores in parts that have nothing but letters of each other."""
     hbms = memories(sum(map(len, shares)))
     parts, targets = [], [route.targets for route in source.routes]
@@ -164,7 +175,7 @@ descriptor d1 hbm -> hbm chunk 1 dims [0 x 0 -> 0] route 1
 @pytest.mark.parametrize("shares", [[[0, 1], [2, 3]], [[2], [0, 3], [1]]])
 @pytest.mark.parametrize("tables", [TABLES, PIECES])
 def test_a_slice_cut_into_parts_has_the_same_values_and_cycles(
-    kind: type, shares: list[list[int]], tables: str
+    kind: Kind, shares: list[list[int]], tables: str
 ) -> None:
     source = program(
         READY + SHIFT + READY + SHIFT.replace("smovi s1 = 8", "smovi s1 = 9"), tables=tables
@@ -176,7 +187,7 @@ def test_a_slice_cut_into_parts_has_the_same_values_and_cycles(
 
 
 @pytest.mark.parametrize("kind", MACHINES)
-def test_what_lies_between_the_pieces_of_a_transfer_stays(kind: type) -> None:
+def test_what_lies_between_the_pieces_of_a_transfer_stays(kind: Kind) -> None:
     """Nothing but what was sent goes into a letter: what the far core had beside it is its own."""
     source = program(SHIFT.replace("smovi s1 = 8", "smovi s1 = 0"), tables=PIECES)
     hbms = memories(4)
@@ -190,7 +201,7 @@ def test_what_lies_between_the_pieces_of_a_transfer_stays(kind: type) -> None:
 
 
 @pytest.mark.parametrize("kind", MACHINES)
-def test_parts_that_wait_for_nobody_are_a_deadlock(kind: type) -> None:
+def test_parts_that_wait_for_nobody_are_a_deadlock(kind: Kind) -> None:
     others = block(f"smovi s4 = {core_word(V5E.smem_words)}", "smovi s5 = 3")
     others += block("sld s3 = s4, 0", "nop 8") + block("scmp.ne.s32 s2 = s3, s5", "nop 3")
     with pytest.raises(DeadlockFault, match="core 0 in k at cycle"):

@@ -93,7 +93,8 @@ def test_cores_of_a_device_have_a_way_each() -> None:
     )
     (got,) = plain(x)
     np.testing.assert_array_equal(got, x.sum(0).reshape(9, 64, 1024))
-    assert plain.cores == two.cores  # type: ignore[attr-defined]
+    assert isinstance(plain, SliceExecutable)
+    assert plain.cores == two.cores
 
 
 @pytest.mark.usefixtures("never_a_ring")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import math
 
-from benchmarks.coverage_cases import case
+from benchmarks.coverage_cases import types_of
 from benchmarks.fuzz import kinds
 from benchmarks.fuzz.makers.registry import maker
 from benchmarks.fuzz.scope import Scope, Value
@@ -22,12 +21,6 @@ _BOUNDED_BY_FOUR = frozenset({"atan", "acos", "asin", "atan2"})
 _KEEPS_BOUND = frozenset({"abs", "negate", "sqrt", "cbrt", "asinh", "reduce-precision"})
 _ROUNDS = frozenset({"ceil", "floor", "round-nearest-afz", "round-nearest-even"})
 _CHEAP = ("add", "subtract", "multiply", "maximum", "minimum", "negate", "abs", "divide", "xor")
-
-
-@functools.cache
-def types_of(opcode: str) -> tuple[str, ...]:
-    """The element types that an opcode takes."""
-    return tuple(t for t in kinds.ALL if case(opcode, t) is not None)
 
 
 def _bound(opcode: str, operands: list[Value]) -> float:
@@ -56,7 +49,7 @@ def _cheap(scope: Scope, options: tuple[str, ...]) -> str:
 def unary(scope: Scope) -> Value:
     """One operand."""
     opcode = _cheap(scope, UNARY)
-    x = scope.pick(types_of(opcode))
+    x = scope.pick(types_of(opcode, kinds.ALL))
     if opcode in ("exponential", "sinh", "cosh", "exponential-minus-one", "tan"):
         x = scope.tamed(x) if scope.rng.random() < 0.6 else x
     dtype = {"c64": "f32"}.get(x.dtype, x.dtype) if opcode == "abs" else x.dtype
@@ -67,7 +60,7 @@ def unary(scope: Scope) -> Value:
 def binary(scope: Scope) -> Value:
     """Two operands of one shape."""
     opcode = _cheap(scope, BINARY)
-    x = scope.pick(types_of(opcode))
+    x = scope.pick(types_of(opcode, kinds.ALL))
     y = scope.like(x.dtype, x.dims)
     if opcode.startswith("shift") and scope.rng.random() < 0.5 and scope.parent is None:
         y = scope.new(x.dtype, x.dims, "index")
@@ -108,7 +101,7 @@ def select(scope: Scope) -> Value:
 @maker("clamp")
 def clamp(scope: Scope) -> Value:
     """Bounds are arrays or scalars, and not always in order."""
-    x = scope.pick(types_of("clamp"))
+    x = scope.pick(types_of("clamp", kinds.ALL))
     low, high = (scope.like(x.dtype, () if scope.rng.random() < 0.6 else x.dims) for _ in range(2))
     call = f"clamp({low.name}, {x.name}, {high.name})"
     return scope.add(call, x.dtype, x.dims, max(low.most, x.most, high.most))

@@ -41,7 +41,7 @@ _FLOAT_OR_COMPLEX = _of("a float or complex type", lambda t: t.is_float or t.is_
 _INTEGER = _of("an integer type", lambda t: t.is_integer)
 _BITS = _of("an integer type or pred", lambda t: t.is_integer or t.kind == "pred")
 _NUMBER = _of("a number type", lambda t: t.kind != "pred")
-_REAL = _of("a real type", lambda t: not t.is_complex)
+_REAL = _of("a real number type", lambda t: t.is_integer or t.is_float)
 
 
 def _abs(q: Inference) -> Shape:
@@ -141,7 +141,7 @@ OPS = (
     Op("complex", 2, _complex, T.ELEMENTWISE),
     Op("convert", 1, _convert, T.ELEMENTWISE),
     Op("count-leading-zeros", 1, _INTEGER, T.ELEMENTWISE),
-    Op("divide", 2, _operand, T.ELEMENTWISE),
+    Op("divide", 2, _NUMBER, T.ELEMENTWISE),
     Op("floor", 1, _FLOAT, T.ELEMENTWISE),
     Op("imag", 1, _real_part, T.ELEMENTWISE),
     Op("is-finite", 1, _is_finite, T.ELEMENTWISE),
@@ -154,7 +154,7 @@ OPS = (
     Op("not", 1, _BITS, T.ELEMENTWISE),
     Op("or", 2, _BITS, _ACI),
     Op("popcnt", 1, _INTEGER, T.ELEMENTWISE),
-    Op("power", 2, _operand, _EUP),
+    Op("power", 2, _NUMBER, _EUP),
     Op("real", 1, _real_part, T.ELEMENTWISE),
     Op("reduce-precision", 1, _FLOAT, T.ELEMENTWISE, words("exponent_bits mantissa_bits")),
     Op("remainder", 2, _REAL, T.ELEMENTWISE),

@@ -45,6 +45,14 @@ def test_every_pass_has_file_tests_of_its_own() -> None:
     assert not few, f"want a text that shows each working and one that shows it holding back: {few}"
 
 
+def test_the_page_of_levels_lists_them() -> None:
+    levels = PAGE.with_name("architecture.md").read_text()
+    missing = [
+        name for name in LLO_PIPELINE if f"- `{name}` {LLO_PASSES[name].summary}" not in levels
+    ]
+    assert not missing, f"run: python docs/generate.py ({missing})"
+
+
 def test_every_edge_names_two_passes_and_a_reason() -> None:
     for before, after, reason in LLO_MUST_PRECEDE:
         assert before in LLO_PIPELINE and after in LLO_PIPELINE and reason
