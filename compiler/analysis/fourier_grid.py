@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from compiler.analysis import vmem_shares
 from compiler.analysis.windows import GridDim, grid_dim
 from compiler.hlo.fourier import root_rows
 from compiler.hlo.ir import HloInstruction
@@ -21,7 +22,6 @@ TILES = 16
 SUBLANES = 8
 _STEP_ROWS = 1024
 """Of each part, about what a grid step takes: long enough for its transfers to run at full speed."""
-_VMEM_SHARE = 0.8
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def fourier_grid(transform: HloInstruction, chip: Chip) -> FourierGrid:
     rows = -(-dims[dim] // SUBLANES) * SUBLANES
     lines = -(-dims[3 - dim] // (SUBLANES if is_turned else LINES))
     blocks = 2 * (len(inputs) + results) + 2 * spare
-    room = int(chip.vmem_rows * _VMEM_SHARE) - root_rows(dims[dim]) * (LINES + 1)
+    room = int(chip.vmem_rows * vmem_shares.TRANSFORM_STEP) - root_rows(dims[dim]) * (LINES + 1)
     most = max(1, room // (blocks * (-(-rows // LINES) * LINES if is_turned else rows)))
     wanted = max(1, min(most, -(-_STEP_ROWS // rows)))
     if not is_turned:

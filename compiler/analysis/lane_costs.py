@@ -47,8 +47,11 @@ _WRAPPING = {True: 2, False: 1}
 _MOVED = {"concatenate": 3, "dynamic-update-slice": 6, "pad": 2, "dynamic-slice": 1}
 """Selects between parts, and where they begin, for operations that take elements from several places."""
 _MANY_PARTS = 4
+"""Of fewer parts the selects above are all there is."""
 _PART_COST = 9
+"""To bring a part to its lanes and to select it there (assumed)."""
 _MOST_JOINING_COST = 40
+"""However many parts there are, a register is put together of the few that reach into it (assumed)."""
 
 
 def lane_ops(instr: HloInstruction) -> int:

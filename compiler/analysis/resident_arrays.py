@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from compiler.analysis import vmem_shares
 from compiler.analysis.aliasing import Slot, SlotSets, hands_on, leaf_count, shared_slots
 from compiler.analysis.buffer_packing import Request
 from compiler.analysis.fusion_body import is_carried
@@ -26,7 +27,6 @@ _LATENCY_BYTES = 4096
 """What a transfer costs beside its bytes, in bytes."""
 _UNKNOWN_TRIPS = 10
 _LONG_BODY = 64
-_LOOP_SHARE = 0.85
 
 
 @dataclass(eq=False)
@@ -208,7 +208,7 @@ def window_move_bytes(planner: WindowPlanner, fusion: HloInstruction) -> Moves:
 
 def state_fits(loop: HloInstruction, vmem_bytes: int) -> bool:
     """Whether a loop's state is small enough to lie in VMEM throughout."""
-    return sum(byte_size(leaf) for leaf in leaves(loop.shape)) <= _LOOP_SHARE * vmem_bytes
+    return sum(byte_size(leaf) for leaf in leaves(loop.shape)) <= vmem_shares.WINDOWS * vmem_bytes
 
 
 def may_be_one_kernel(loop: HloInstruction, vmem_bytes: int) -> bool:

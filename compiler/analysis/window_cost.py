@@ -29,6 +29,8 @@ from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import HBM, VMEM
 from tpu_sim.isa.timing import dma_cost
 
+_OPS_A_CYCLE = 2.5
+"""Vector operations that a bundle of a stage holds on the average, of four VALU slots (assumed)."""
 _PREPARE_CYCLES = 4
 """For a packed bf16 tile of a dot operand, more where it is transposed."""
 _DOT_STEP_CYCLES = 100
@@ -151,12 +153,12 @@ def _step_compute(kernel: KernelPlan, chip: Chip) -> float:
     """Cycles of one step's stages."""
     body, plan = kernel.body, kernel.windows
     outer = max((_lanes_tiles(w) for w in plan.outputs), default=1)
-    cycles = outer * body.operations / 2.5
+    cycles = outer * body.operations / _OPS_A_CYCLE
     for reduce in body.reduces:
         box = plan.depths.get(reduce)
         node = reduce if isinstance(reduce.shape, ArrayShape) else next(iter(reduce.users))
         tiles = _reduce_tiles(reduce, box, plan.boxes.get(node))
-        cycles += tiles * (2 + body.operations / 2.5)
+        cycles += tiles * (2 + body.operations / _OPS_A_CYCLE)
     for stage in kernel.stages:
         if isinstance(stage, MatmulStage):
             cycles += _dot_cycles(stage, kernel, chip)

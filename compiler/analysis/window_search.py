@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from compiler.analysis import vmem_shares
 from compiler.analysis.block_shapes import last_resort, turned_shapes
 from compiler.analysis.dot_parts import DotParts
 from compiler.analysis.fusion_body import FusionBody, fusion_body
@@ -47,8 +48,6 @@ _FEW_ROWS = 3072
 _ROW_BYTES = 512
 _WASTEFUL = 1.5
 """Times the bytes of its arrays that a plan may move before blocks of other shapes are tried."""
-VMEM_SHARE = 0.85
-"""Of VMEM, what windows and scratch may take; the rest is for spills and alignment."""
 
 
 @dataclass
@@ -149,7 +148,7 @@ def cheapest(candidates: Candidates, chip: Chip) -> WindowPlan | None:
     results = candidates.results
     found: list[tuple[int, WindowPlan]] = []
     least = math.inf
-    budget = int(chip.vmem_rows * VMEM_SHARE)
+    budget = int(chip.vmem_rows * vmem_shares.WINDOWS)
     moves = any(memory_space(s) != VMEM for s in (*results, *(o.array for o in fusion.operands)))
     for sizes in _sources(candidates, found):
         steps = math.prod(-(-d.tiles // b) for d, b in zip(space.dims, sizes, strict=True))
@@ -184,7 +183,7 @@ def cheapest(candidates: Candidates, chip: Chip) -> WindowPlan | None:
 def has_plan(candidates: Candidates, chip: Chip) -> bool:
     """Whether `search` finds a plan; asks small windows first, and no further than one that fits."""
     steps, space = candidates.steps, candidates.steps.space
-    budget = int(chip.vmem_rows * VMEM_SHARE)
+    budget = int(chip.vmem_rows * vmem_shares.WINDOWS)
     further = last_resort(space, has_dot=steps.body.dot is not None)
     for sizes in itertools.chain(reversed(steps.shapes), further):
         if _least_rows(space, sizes, candidates.results) <= budget:

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import math
 
+from compiler.analysis import vmem_shares
 from compiler.analysis.gather_dims import GatherDims, has_rows, is_large, is_wide
 from compiler.analysis.indexing_boxes import tile_units, whole_box
 from compiler.analysis.kernel_vmem import GUARD_ROWS, SUBLANES, box_vreg_tiles, held_rows
 from compiler.analysis.tiled_layout import byte_size
-from compiler.analysis.window_search import VMEM_SHARE
 from compiler.analysis.windows import OperandWindow, WindowPlan, grid_dim
 from compiler.backend.custom import CustomKernel
 from compiler.backend.custom_gather_rows import RowGather
@@ -61,7 +61,7 @@ def gathers_in_vmem(fusion: HloInstruction, dims: GatherDims, chip: Chip) -> boo
     if not is_large(dims, chip):
         indices = shape_in_memory(fusion, dims.indices)
         rows += held_rows(indices, indices.dims)
-    return rows <= VMEM_SHARE * chip.vmem_rows
+    return rows <= vmem_shares.WINDOWS * chip.vmem_rows
 
 
 def _is_faster(dims: GatherDims, shapes: tuple[ArrayShape, ArrayShape], chip: Chip) -> bool:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from compiler.analysis import vmem_shares
 from compiler.analysis.fourier_grid import fourier_grid
 from compiler.analysis.fusion_body import fusion_body
 from compiler.analysis.gather_dims import GatherDims, gather_dims, has_rows, is_large, is_wide
@@ -28,7 +29,7 @@ from compiler.analysis.scatter_dims import (
 )
 from compiler.analysis.tiled_layout import byte_size
 from compiler.analysis.window_cost import window_moves
-from compiler.analysis.window_search import VMEM_SHARE, plan_update
+from compiler.analysis.window_search import plan_update
 from compiler.analysis.windows import WindowPlan
 from compiler.backend.custom_gather import element_plan, takes_elements
 from compiler.backend.custom_gather_resident import gathers_in_vmem, shape_in_memory
@@ -196,7 +197,9 @@ def _update(fusion: HloInstruction, root: HloInstruction, chip: Chip) -> CustomP
         return None
     windows = (*plan.inputs, *plan.outputs)
     needed = sum(stream_rows(plan, w) for w in windows) * GRANULE_BYTES
-    scope = next((c.vmem_bytes for c in _scoped(chip) if needed <= VMEM_SHARE * c.vmem_bytes), None)
+    scope = next(
+        (c.vmem_bytes for c in _scoped(chip) if needed <= vmem_shares.WINDOWS * c.vmem_bytes), None
+    )
     if scope is None or body.materialised:
         return None
     return CustomPlaces(scope, {w.node: window_moves(plan, w) for w in windows})

@@ -21,6 +21,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from compiler.analysis import vmem_shares
 from compiler.analysis.kernel_vmem import GUARD_ROWS, SUBLANES, VREG_TILE_BYTES, box_vreg_tiles
 from compiler.analysis.scatter_dims import (
     ScatterDims,
@@ -33,7 +34,6 @@ from tpu_sim.isa.chips import Chip
 VREG = 1024
 """Updates in a register."""
 LANES = 128
-_VMEM_SHARE = 0.65
 _CHUNK_VREGS = 32
 _COPIES = (1024, 128, 64, 32, 16, 8, 4, 2, 1)
 _TOGETHER = (4, 2, 1)
@@ -144,7 +144,9 @@ def _cuts(dims: ScatterDims, chip: Chip, *, stays: bool) -> Iterator[ElementCut]
         size = dims.operand.array.dims[0]
         tiles = box_vreg_tiles(dims.operand.array, (part, *dims.operand.array.dims[1:]))
         buffers = 0 if stays else _held_tables(dims) * (1 if part == size else 2)
-        left = int(chip.vmem_rows * _VMEM_SHARE) - buffers * (SUBLANES * tiles + GUARD_ROWS)
+        left = int(chip.vmem_rows * vmem_shares.SCATTERED_ELEMENTS) - buffers * (
+            SUBLANES * tiles + GUARD_ROWS
+        )
         chunk = _chunk(dims, -(-dims.vectors // VREG), left // 4)
         if chunk:
             left -= _chunk_rows(dims, chunk)

@@ -18,6 +18,7 @@ from contextlib import ExitStack
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
+from compiler.analysis import vmem_shares
 from compiler.analysis.aliasing import hands_on, leaf_count
 from compiler.analysis.buffer_assignment import Allocation, BufferAssignment
 from compiler.analysis.dot_parts import dot_parts
@@ -55,7 +56,6 @@ from compiler.llo.ir import LloKernel, SReg
 from tpu_sim.isa.program import HBM, SMEM, VMEM, DmaDescriptor
 from tpu_sim.isa.timing import GRANULE_BYTES
 
-_VMEM_SHARE = 0.85
 _MOST_ROWS = 0.92  # with what stages keep
 _MOST_INSTRUCTIONS = 64
 _MOST_CONVERTED = 256
@@ -155,7 +155,7 @@ class LoopKernel(ControlLowering):
         if place.space == VMEM:
             return self.builder.window_at(place.offset // GRANULE_BYTES, "kept", rows)
         self.array_rows += rows
-        if self.array_rows > _VMEM_SHARE * self.chip.vmem_rows:
+        if self.array_rows > vmem_shares.WINDOWS * self.chip.vmem_rows:
             raise _cannot(self.loop, "its arrays do not fit VMEM")
         window = self.builder.window(f"at{place.offset}", rows)
         self.builder.needs_rows(window, rows - GUARD_ROWS, GUARD_ROWS)
@@ -390,7 +390,7 @@ class LoopKernels:
     def needed_rows(self, loop: HloInstruction) -> int | None:
         """The rows of VMEM that a loop needs as a kernel of its own; None where it cannot be one."""
         made = self._emitted(loop)
-        return None if made is None else int(_rows(made) / _VMEM_SHARE) + 1
+        return None if made is None else int(_rows(made) / vmem_shares.WINDOWS) + 1
 
     def _made(self, loop: HloInstruction) -> str | None:
         first = self._emitted(loop)
@@ -413,7 +413,7 @@ class LoopKernels:
             except CompileError:
                 return None
         vmem_rows = scoped_chip(self.library.target.chip, loop).vmem_rows
-        fits = last.array_rows <= _VMEM_SHARE * vmem_rows and _rows(last.llo) <= (
+        fits = last.array_rows <= vmem_shares.WINDOWS * vmem_rows and _rows(last.llo) <= (
             _MOST_ROWS * vmem_rows
         )
         return last.llo if fits else None

@@ -17,6 +17,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from compiler.analysis import vmem_shares
 from compiler.analysis.indexing_boxes import tile_units
 from compiler.analysis.kernel_vmem import GUARD_ROWS, SUBLANES, box_vreg_tiles
 from compiler.analysis.scatter_dims import ScatterDims, combines_rows
@@ -27,7 +28,6 @@ from compiler.hlo.ir import HloInstruction
 from tpu_sim.isa.chips import Chip
 
 Dims = tuple[int, ...]
-_VMEM_SHARE = 0.7
 _UPDATE_SHARES = (0.5, 0.25, 0.1)  # of that, for updates
 _MAX_STAGED_WORDS = 65536
 _SKIP_CYCLES = 10  # to find that an update is not for the block in VMEM
@@ -74,7 +74,7 @@ class ScatterCutter:
         self.chip = chip
         self.in_place = in_place
         self.smem_words = min(_MAX_STAGED_WORDS, smem_words // 2)
-        self.budget = int(chip.vmem_rows * _VMEM_SHARE)
+        self.budget = int(chip.vmem_rows * vmem_shares.LARGE_BLOCKS)
         self.rank = dims.operand.array.rank
         self.windows = tuple(dims.window_size(d) for d in range(self.rank))
 

@@ -65,6 +65,8 @@ from compiler.rewrite.graph import replace as replace_instr
 from tpu_sim.isa.chips import Chip
 
 _COUNTS = (2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32, 42)
+"""Positions of a block that are tried: small ones, and about doubling up to 42, of which three features
+(colours) fill 126 of 128 lanes. A finer list finds hardly cheaper plans and costs compile time (assumed)."""
 _MOST_PIECES = 40
 """Slices that a gathered image is made of."""
 _MOST_ROWS = 16

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from compiler.analysis import vmem_shares
 from compiler.analysis.fusion_body import turns_lanes
 from compiler.analysis.indexing_boxes import LANES, SUBLANES
 from compiler.analysis.iteration_space import whole_reduction_block
@@ -20,7 +21,6 @@ MAX_OUTPUTS = 8
 MAX_ROW_REDUCTIONS = 48  # of one kernel: each computes anew what lies before it
 MAX_ROW_ELEMENTS = 32768  # of a row reduction in a loop fusion
 MAX_DOT_ROW_ELEMENTS = 8192  # of a row reduction after a dot: the row must stay in VMEM
-VMEM_SHARE = 0.75  # of VMEM that the windows of a row reduction may take
 VECTOR_TILE = 1024  # elements of a vector's tile
 WINDOW_ROWS = 32  # rows of the smallest window worth having
 _MOVING_OPS = 32  # of a vreg that is put together of parts, moved by a padding, or turned
@@ -236,7 +236,7 @@ class Legality:
         tile = math.prod(lead) * -(-rows // SUBLANES) * -(-columns // LANES) * 4096
         wide = sum(a.dims == operand.dims for a in arrays)
         needed = (2 * wide + len(reduces)) * tile  # buffers of what is read, and some scratch
-        if needed > VMEM_SHARE * self.vmem_bytes:
+        if needed > vmem_shares.ROW_REDUCTIONS * self.vmem_bytes:
             return FusionDecision.refuse("it reads sums of the other, which do not fit VMEM whole")
         return FUSE
 
@@ -268,7 +268,7 @@ class Legality:
             if dot is not None:
                 depth = dot.operands[0].array.dims[-1]
                 needed += 2 * 4 * depth * rows + 2 * 2 * depth * box[-1]
-        if needed > VMEM_SHARE * self.vmem_bytes:
+        if needed > vmem_shares.ROW_REDUCTIONS * self.vmem_bytes:
             return FusionDecision.refuse(f"windows of {rows} whole rows do not fit VMEM")
         return FUSE
 

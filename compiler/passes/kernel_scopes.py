@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from compiler.analysis import vmem_shares
 from compiler.analysis.async_flags import adds_up
 from compiler.analysis.liveness import Liveness
 from compiler.analysis.resident_arrays import (
@@ -31,7 +32,6 @@ from compiler.analysis.vmem_scope import (
 )
 from compiler.analysis.window_config import OWN, WINDOW_CONFIG, read_config, write_config
 from compiler.analysis.window_planner import PLANNED_KINDS, WindowPlanner
-from compiler.analysis.window_search import VMEM_SHARE
 from compiler.analysis.windows import WindowPlan
 from compiler.backend.custom_places import CustomPlaces, custom_places
 from compiler.diagnostics import UnsupportedError
@@ -236,7 +236,7 @@ class KernelScopes:
         smaller: list[tuple[int, float]] = []
         for part in _PARTS:
             scope = self._vmem // part
-            if rows <= VMEM_SHARE * scope // GRANULE_BYTES:
+            if rows <= vmem_shares.WINDOWS * scope // GRANULE_BYTES:
                 set_scope(fusion, scope)
                 self.planner.adopt(fusion, plan.blocks)
                 set_scope(fusion, None)

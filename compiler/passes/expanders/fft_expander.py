@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from compiler.analysis import vmem_shares
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.dtypes import F32
 from compiler.hlo.fourier import LANES, has_kernel, is_smooth, root_rows, roots
@@ -29,7 +30,6 @@ Instr = HloInstruction
 Complex = npt.NDArray[np.complex128]
 MOST_POINTS = 4096
 """Of a transform in one kernel."""
-_VMEM_SHARE = 0.7
 _ROW_BYTES = 512
 _STREAM_ROWS = 8
 _SPARE_ROWS = 4
@@ -48,7 +48,7 @@ class Pair:
 
 def expand_ffts(module: HloModule, context: PassContext) -> bool:
     """Expand every `fft`."""
-    rows = int(context.chip.vmem_bytes * _VMEM_SHARE) // _ROW_BYTES
+    rows = int(context.chip.vmem_bytes * vmem_shares.LARGE_BLOCKS) // _ROW_BYTES
     return expand(module, context, {"fft": lambda instr: expand_fft(instr, rows)})
 
 
