@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from benchmarks.rule_fuzz.generator import Generator, Impossible, Wanted
+from benchmarks.rule_fuzz.place_makers import gather_at_known_places, scatter_at_known_places
 from benchmarks.rule_fuzz.planners import reducer, reducer_kinds
 from compiler.hlo.attributes import Window, WindowDim
 from compiler.hlo.dtypes import BY_NAME, PRED, S32, DType
@@ -328,6 +329,8 @@ MAKERS: dict[str, Maker] = {
     "sink-reshape-through-concatenate": _split_parts,
     "scatter-into-few-places": _scatter_of_elements,
     "scatter-at-counted-places": _scatter_that_counts,
+    "gather-at-known-places": gather_at_known_places,
+    "scatter-at-known-places": scatter_at_known_places,
     "update-of-its-own-neighbours": _update_of_neighbours,
     "sink-reshape-through-window": _split_pool,
     "sink-reshape-through-selection": _split_selection,

@@ -12,7 +12,7 @@ from compiler.hlo.shape import ArrayShape
 
 Literal = npt.NDArray[np.generic]
 
-_MOST_ELEMENTS = 1 << 20
+_MOST_ELEMENTS = 1 << 23  # some hundredths of a second for each operation
 _MOST_DEPTH = 16
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from compiler.hlo.call_graph import drop_unreachable, reachable
 from compiler.hlo.ir import HloModule
 from compiler.passes import (
+    rules_affine_places,
     rules_arithmetic,
     rules_indexing,
     rules_known_places,
@@ -35,6 +36,7 @@ RULES = RuleSet(
         rules_peeling,
         rules_indexing,
         rules_known_places,
+        rules_affine_places,
         rules_scatter,
         rules_update,
         rules_motion,
