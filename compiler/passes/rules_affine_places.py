@@ -134,7 +134,9 @@ def _pad(
         return array
     dims = list(array.array.dims)
     dims[dim] += low + high + interior * (size - 1)
-    attrs = {"padding": tuple(padding if d == dim else (0, 0, 0) for d in range(len(dims)))}
+    attrs: dict[str, object] = {
+        "padding": tuple(padding if d == dim else (0, 0, 0) for d in range(len(dims)))
+    }
     fill = make.constant(array, array.array.dtype, value)
     return emit(array, "pad", array.array.with_dims(tuple(dims)), (array, fill), attrs)
 
