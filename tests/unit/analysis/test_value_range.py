@@ -69,6 +69,49 @@ def test_conversions_that_wrap_around(source: str, target: str) -> None:
     check(body, values, source)
 
 
+_ARITHMETIC = (
+    "add",
+    "subtract",
+    "multiply",
+    "maximum",
+    "minimum",
+    "divide",
+    "remainder",
+    "and",
+)
+
+
+@pytest.mark.parametrize("name", NARROW)
+@pytest.mark.parametrize("opcode", _ARITHMETIC)
+def test_arithmetic_of_bounded_values(name: str, opcode: str) -> None:
+    values = everything(name)
+    bounds = [int(values[0]), 1, int(values[-1]) - 1]
+    for low, high, other in itertools.product(bounds, bounds, [*bounds, 3]):
+        body = f"""
+  a = {name}[] constant({low})
+  b = {name}[] constant({high})
+  c = {name}[] constant({other})
+  i = {name}[{len(values)}] clamp(a, x, b)
+  j = {name}[{len(values)}] broadcast(c), dimensions={{}}
+  ROOT r = {name}[{len(values)}] {opcode}(i, j)"""
+        check(body, values, name)
+
+
+def test_places_from_the_end_and_repeated() -> None:
+    body = """
+  n = s32[64] iota(), iota_dimension=0
+  two = s32[] constant(2)
+  t = s32[64] broadcast(two), dimensions={}
+  odd = s32[64] multiply(n, t)
+  zero = s32[64] subtract(n, n)
+  below = pred[64] compare(odd, zero), direction=LT
+  from-end = s32[64] add(odd, t)
+  either = s32[64] select(below, from-end, odd)
+  half = s32[64] divide(either, t)
+  ROOT r = s32[128] concatenate(half, odd), dimensions={0}"""
+    assert check(body, everything("s32"), "s32") == (0, 126)
+
+
 def test_what_has_no_elements_or_is_no_integer() -> None:
     text = """HloModule m
 ENTRY e {
