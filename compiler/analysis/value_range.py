@@ -86,13 +86,11 @@ def _joined(operands: Sequence[HloInstruction], depth: int) -> Range | None:
 
 def _arithmetic_range(instr: HloInstruction, depth: int) -> Range | None:
     """Bounds of a sum, product, quotient or the like of two bounded values."""
-    if instr.opcode not in _OF_TWO:
+    bounds = _OF_TWO.get(instr.opcode)
+    if bounds is None:
         return None
-    x, y = instr.operands
-    if instr.opcode in _BY_CONSTANT and splat_value(y) is None:
-        return None
-    left, right = value_range(x, depth - 1), value_range(y, depth - 1)
-    return None if left is None or right is None else _OF_TWO[instr.opcode](left, right)
+    left, right = (value_range(operand, depth - 1) for operand in instr.operands)
+    return None if left is None or right is None else bounds(left, right)
 
 
 def _product(x: Range, y: Range) -> Range:
@@ -101,17 +99,17 @@ def _product(x: Range, y: Range) -> Range:
 
 
 def _quotient(x: Range, y: Range) -> Range | None:
-    """Rounded towards zero, by a positive constant."""
-    if y[0] < 1:
+    """Rounded towards zero, by what is positive and the same for all."""
+    if y[0] < 1 or y[0] != y[1]:
         return None
     low, high = (abs(a) // y[0] * (1 if a > 0 else -1) for a in x)
     return low, high
 
 
 def _remainder(x: Range, y: Range) -> Range | None:
-    """With the sign of the dividend, by a positive constant."""
-    most = y[0] - 1
-    return None if most < 0 else (max(min(x[0], 0), -most), min(max(x[1], 0), most))
+    """With the sign of the dividend, by what is positive."""
+    most = y[1] - 1
+    return None if y[0] < 1 else (max(min(x[0], 0), -most), min(max(x[1], 0), most))
 
 
 def _common_bits(x: Range, y: Range) -> Range | None:
@@ -129,4 +127,3 @@ _OF_TWO: dict[str, Callable[[Range, Range], Range | None]] = {
     "remainder": _remainder,
     "and": _common_bits,
 }
-_BY_CONSTANT = frozenset({"divide", "remainder"})
