@@ -20,6 +20,7 @@ from compiler.hlo.shape import ArrayShape, TupleShape, leaves
 from compiler.hlo.sharding import HloSharding, Tiles, leaf_count
 from compiler.partitioner.grid import Cut, Grid
 from compiler.sharding.mesh import Axes, Axis, DimSharding, Mesh, TensorSharding
+from compiler.sharding.placement import local_dims, tile_counts
 from compiler.sharding.shardy_text import mesh_text, tensor_sharding_text
 
 TARGETS = {
@@ -27,9 +28,13 @@ TARGETS = {
     6: ("v5e:3x2", "v5e:2x3"), 8: ("v5e:4x2", "v5p:2x2x2"), 12: ("v5e:4x3", "v5p:3x2x2"),
 }  # fmt: skip
 """Slices by their counts of devices."""
+_ON_ONE = 0.02
+"""How many arrays are on one device."""
 COUNTS = (2, 3, 4, 4, 4, 5, 6, 6, 6, 8, 8, 8, 8, 12)
 _OF_DEVICES = {name for name, row in OPCODES.items() if row.has(Trait.COLLECTIVE)}
 _OF_DEVICES |= {"partition-id", "replica-id", "async-start"}
+_FULL_TO_SHARD, _SHARD_TO_FULL = "SPMDFullToShardShape", "SPMDShardToFullShape"
+_MARKS = ("Sharding", _FULL_TO_SHARD, _SHARD_TO_FULL)
 _PLAIN = PrintOptions(percent=False, signatures=False)
 _UNTOUCHED = frozenset({"parameter", "after-all", "constant"})
 
@@ -55,6 +60,8 @@ def annotate(module: HloModule, writer: Gspmd | Shardy) -> None:
     often = rng.choice((0.1, 0.2, 0.5, 0.9))
     for computation in control_computations(module):
         for instr in list(computation):
+            if rng.random() < often / 4 and isinstance(writer, Gspmd) and writer.manual(instr):
+                continue
             is_given = instr.opcode == "parameter" and computation is module.entry
             if is_given or rng.random() < often:
                 writer.annotate(instr)
@@ -78,9 +85,13 @@ def without_shardings(text: str) -> str:
     module.attrs.pop("frontend_attributes", None)
     for computation in module.computations.values():
         for instr in list(computation):
+            if instr.attrs.get("custom_call_target") == _FULL_TO_SHARD:
+                for user in instr.users:
+                    user.shape = replace(user.array, dims=instr.operands[0].array.dims)
+        for instr in list(computation):
             instr.attrs.pop("sharding", None)
             instr.attrs.pop("frontend_attributes", None)
-            if instr.attrs.get("custom_call_target") == "Sharding":
+            if instr.attrs.get("custom_call_target") in _MARKS:
                 instr.replace_all_uses_with(instr.operands[0])
                 computation.remove(instr)
     return print_module(module, _PLAIN)
@@ -110,6 +121,20 @@ def _constrain(instr: HloInstruction, writer: Gspmd | Shardy, where: HloComputat
         where.remove(made)
 
 
+def _call(
+    where: HloComputation,
+    target: str,
+    operand: HloInstruction,
+    shape: ArrayShape,
+    sharding: HloSharding,
+) -> HloInstruction:
+    """A custom call that marks a value."""
+    attrs: dict[str, object] = {"custom_call_target": target, "sharding": sharding}
+    made = HloInstruction("custom-call", f"{operand.name}.m", shape, (operand,), attrs)
+    where.add(made)
+    return made
+
+
 class Gspmd:
     """Writes ``sharding=``, of tiles that any order of axes makes, or any order of the devices."""
 
@@ -130,8 +155,47 @@ class Gspmd:
             if opened:
                 instr.attrs["backend_config"] = f"unspecified_dims={opened}".replace(" ", "")
 
+    def manual(self, instr: HloInstruction) -> bool:
+        """Let an operation on elements see a device's shapes, where all tiles are whole; whether it does."""
+        where, row = instr.computation, OPCODES[instr.opcode]
+        dims = instr.array.dims if isinstance(instr.shape, ArrayShape) else ()
+        if where is None or not dims or 0 in dims or not row.has(Trait.ELEMENTWISE):
+            return False
+        if any(operand.array.dims != dims for operand in instr.operands):
+            return False
+        sharding = self._sharding(instr.array)
+        local = local_dims(sharding, dims)
+        has_order = sharding.tiles is not None and bool(sharding.tiles.devices)
+        if (
+            sharding.kind == "maximal"
+            or has_order
+            or any(n % k for n, k in zip(dims, local, strict=True))
+        ):
+            return False
+        counts = tile_counts(sharding, len(dims))
+        if any(n % k for n, k in zip(dims, counts, strict=True)):
+            return False
+        users, whole = list(instr.users), instr.array
+        for index, operand in enumerate(list(instr.operands)):
+            held = _call(where, "Sharding", operand, operand.array, sharding)
+            shape = replace(operand.array, dims=local)
+            cut = _call(where, _FULL_TO_SHARD, held, shape, HloSharding("manual"))
+            instr.set_operand(index, cut)
+        instr.shape = replace(whole, dims=local)
+        instr.attrs["sharding"] = HloSharding("manual")
+        made = _call(where, _SHARD_TO_FULL, instr, whole, sharding)
+        for user in users:
+            for index, operand in enumerate(user.operands):
+                if operand is instr:
+                    user.set_operand(index, made)
+        if where.root is instr:
+            where.root = made
+        return True
+
     def _sharding(self, shape: ArrayShape) -> HloSharding:
         grid, rng = self.grid, self.rng
+        if rng.random() < _ON_ONE:
+            return HloSharding.maximal(rng.randrange(self.count))
         axes = list(range(len(grid.sizes)))
         rng.shuffle(axes)
         dims: list[tuple[int, ...]] = [()] * shape.rank

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from compiler.diagnostics import CompileError
 from compiler.hlo.ir import HloComputation, HloInstruction
@@ -123,21 +124,32 @@ def _sums(region: Region, outer: Instr, inner: Instr) -> Axes:
 def _enter(region: Region, instr: Instr) -> Held:
     """An array in its cut is, inside, an array of the device's own."""
     (operand,) = instr.operands
-    (inside,) = _cuts_of(region, instr)
+    (hint,) = _cuts_of(region, instr)
+    inside = _whole_tiles(region, instr, hint)
     outside = _joined(region, instr, operand, instr, inside)
     made = region.need(operand, outside)
-    return Value(instr.array.dims, instr.array.dtype, {inside.normal(): made}, None, inside)
+    return Value(instr.array.dims, instr.array.dtype, {inside.normal(): made}, None, hint)
 
 
 def _leave(region: Region, instr: Instr) -> Held:
     (operand,) = instr.operands
     source = region.value(operand)
-    inside = next(region.hinted(source))
+    inside = _whole_tiles(region, operand, next(region.hinted(source)))
     outside = _joined(region, instr, instr, operand, inside)
     (hint,) = region.hints(instr)
     made, dtype = region.need(operand, inside), instr.array.dtype
     combiner = region.b.sum_of(dtype) if outside.partial else None
     return Value(instr.array.dims, dtype, {outside.normal(): made}, combiner, hint)
+
+
+def _whole_tiles(region: Region, inner: Instr, cut: Cut) -> Cut:
+    """As much of a cut of a device's own array as makes equal tiles of it: tiles of uneven ones lie elsewhere
+    than those of the array outside."""
+    dims = []
+    for size, axes in zip(inner.array.dims, cut.dims, strict=True):
+        ends = [n for n in range(len(axes) + 1) if size % region.grid.count(axes[:n]) == 0]
+        dims.append(axes[: max(ends)])
+    return replace(cut, dims=tuple(dims))
 
 
 _MANUAL = {FULL_TO_SHARD: _enter, SHARD_TO_FULL: _leave, "Sharding": copied}
