@@ -20,14 +20,19 @@ from compiler.passes.context import PassContext
 
 def assign_layouts(module: HloModule, context: PassContext) -> bool:
     """Give every array outside fusions its layout."""
+    is_changed = False
     for computation in control_computations(module):
         for instr in computation:
-            instr.shape = with_default_layout(instr.shape)
+            shape = with_default_layout(instr.shape)
+            is_changed |= shape != instr.shape
+            instr.shape = shape
             context.counts["instructions"] += 1
-    module.attrs["entry_computation_layout"] = ComputationLayout(
+    entry = ComputationLayout(
         tuple(p.shape for p in module.entry.parameters), module.entry.root_instruction.shape
     )
-    return True
+    is_changed |= module.attrs.get("entry_computation_layout") != entry
+    module.attrs["entry_computation_layout"] = entry
+    return is_changed
 
 
 def with_default_layout(shape: Shape) -> Shape:
