@@ -55,6 +55,7 @@ from compiler.passes.convolution_guards import (
     needs_finite_kernel,
     ungathered,
 )
+from compiler.passes.convolution_parts import convolution_in_parts
 from compiler.passes.dot_canonicalizer import dimension_fills_lanes
 from compiler.passes.expanders.weighted_taps import has_few_features
 from compiler.passes.image_order import minor_dim
@@ -73,6 +74,8 @@ _MOST_ROWS = 16
 """Positions of a block of the last dimension, which become rows again."""
 _WORTH = 0.5
 """Of the estimate without folding: beyond, a convolution is left alone."""
+_UNFOLDED_SHARE = 8
+"""Of HBM is what the way out of a folded convolution may take for an image with holes."""
 
 
 Replacement = tuple[HloInstruction, HloInstruction]
@@ -137,7 +140,7 @@ def _folded(instr: HloInstruction, sizes: ConvSizes, chip: Chip) -> Replacement 
     cycles, _, plan = min(plans)
     if cycles > _WORTH * convolution_cycles(sizes, chip):
         return None
-    return _fold(instr, sizes, plan)
+    return _fold(instr, sizes, plan, chip)
 
 
 def _plans(sizes: ConvSizes) -> Iterator[_Plan]:
@@ -229,7 +232,7 @@ def _windows(
     return tuple(found)
 
 
-def _fold(instr: HloInstruction, sizes: ConvSizes, plan: _Plan) -> Replacement:
+def _fold(instr: HloInstruction, sizes: ConvSizes, plan: _Plan, chip: Chip) -> Replacement:
     """The convolution in blocks, where what it multiplies is finite."""
     labels, window = _attributes(instr)
     image = _gathered_image(instr, sizes, plan.gathered, labels.input_feature)
@@ -243,7 +246,7 @@ def _fold(instr: HloInstruction, sizes: ConvSizes, plan: _Plan) -> Replacement:
         order,
         checked,
         lambda x, k: _product(instr, x, k, plan),
-        lambda x, k: _unfolded(instr, x, k, plan.gathered, labels.input_feature),
+        lambda x, k: _unfolded(instr, x, k, plan.gathered, labels.input_feature, chip),
     )
 
 
@@ -282,6 +285,7 @@ def _unfolded(
     kernel: HloInstruction,
     folds: Sequence[Fold | None],
     gathered_along: int,
+    chip: Chip,
 ) -> HloInstruction:
     """The convolution as it was, of the gathered image."""
     labels, window = _attributes(instr)
@@ -292,7 +296,7 @@ def _unfolded(
             places = (*labels.input_spatial, gathered_along)
             image, dims = ungathered(image, dims, places, fold, place, positions)
     attrs = _attrs(instr, Window(dims), labels)
-    return emit(image, "convolution", instr.array, (image, kernel), attrs)
+    return convolution_in_parts(instr, image, kernel, attrs, chip.hbm_bytes // _UNFOLDED_SHARE)
 
 
 def _attributes(instr: HloInstruction) -> tuple[ConvDims, Window]:
@@ -370,7 +374,7 @@ def _folded_gradient(instr: HloInstruction, sizes: ConvSizes, chip: Chip) -> Rep
         return None
     cycles, dim, _, fold = min(found, key=lambda item: item[:3])
     return (
-        _fold_gradient(instr, sizes, dim, fold)
+        _fold_gradient(instr, sizes, dim, fold, chip)
         if cycles <= _WORTH * gradient_cycles(sizes, chip)
         else None
     )
@@ -393,7 +397,9 @@ def _gradient_fold_cycles(sizes: ConvSizes, dim: int, fold: Fold, chip: Chip) ->
     return gathering + gradient_cycles(folded, chip)
 
 
-def _fold_gradient(instr: HloInstruction, sizes: ConvSizes, dim: int, fold: Fold) -> Replacement:
+def _fold_gradient(
+    instr: HloInstruction, sizes: ConvSizes, dim: int, fold: Fold, chip: Chip
+) -> Replacement:
     """The gradient of a kernel in blocks along one dimension.
 
     Blocks that have positions beyond the window's meet elements of the image there with zeros.
@@ -408,7 +414,7 @@ def _fold_gradient(instr: HloInstruction, sizes: ConvSizes, dim: int, fold: Fold
         _stored_order(image, folds, labels.input_batch),
         [] if is_even else [image],
         lambda x, k: _gradient_product(instr, x, k, dim, fold),
-        lambda x, k: _unfolded(instr, x, k, folds, labels.input_batch),
+        lambda x, k: _unfolded(instr, x, k, folds, labels.input_batch, chip),
     )
 
 
