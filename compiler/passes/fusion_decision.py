@@ -15,6 +15,7 @@ from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.passes.fusion_groups import Group, GroupGraph, Kind
 from compiler.passes.fusion_nodes import Access, Node, Role, is_first_turn, is_turned_image
+from compiler.passes.repeated_work import is_better_done_once
 
 MAX_OPERANDS = 24
 MAX_OUTPUTS = 8
@@ -325,6 +326,8 @@ class Legality:
             return FusionDecision.refuse("the operand is needed in memory")
         if is_turned_image(leaf, self.nodes):
             return FusionDecision.refuse("rows would be moved anew in many places")
+        if is_better_done_once(leaf, self.nodes[leaf].repeat_count):
+            return FusionDecision.refuse("it would be computed anew for every copy of an element")
         replays = self._replays(dot, leaf)
         parts = self._parts(leaf)
         work = producer.op_count if parts == 1 else parts * producer.repeat_count

@@ -26,6 +26,7 @@ from compiler.hlo.dtypes import PRED
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait, with_any, with_trait
 from compiler.hlo.shape import ArrayShape
+from compiler.passes.repeated_work import is_better_done_once
 from compiler.rewrite.dims import without_ones
 
 MAX_VIRTUAL_OPS = 16
@@ -234,6 +235,7 @@ def _classify_one(
         and not _is_turned_vector(node)
         and not _is_spread_group(instr)
         and not _is_repeated_regroup(instr, nodes)
+        and not is_better_done_once(instr, node.op_count)
     ):
         node.role = Role.VIRTUAL
     if node.role is Role.REAL:

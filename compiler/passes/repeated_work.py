@@ -1,0 +1,93 @@
+"""Work that a product's loads would do for many copies of an element: stored, it is done once.
+
+    dot(concatenate(slices of pad(relu(x * scale + shift))), kernel)     each element in nine taps
+
+A convolution reads an element once for each tap, one of a resized image for each copy, too. The loads run
+beside the product, so a product of many columns hides some work; what is left is weighed against writing the
+value and reading it again.
+"""
+
+from __future__ import annotations
+
+import math
+
+from compiler.analysis.lane_costs import lane_ops
+from compiler.hlo.ir import HloInstruction
+from compiler.hlo.opcodes import OPCODES, Trait, with_any
+from compiler.hlo.shape import ArrayShape
+
+_SHAPE_OPS = with_any(Trait.INDEX_MAP | Trait.PIECEWISE) - {"dynamic-slice", "dynamic-update-slice"}
+_LEAST_ELEMENTS = 1 << 16
+"""Below, a kernel of its own takes longer."""
+_OP_CYCLES = 0.5
+"""Of an operation on a register: convolutions with five before them take 2.5 cycles a register more."""
+_COLUMNS = 128
+"""Of a product that take as long as a register of its left side takes to be loaded and pushed."""
+_STORED_CYCLES = 17
+"""To write a register of 4096 bytes and read it again, at HBM's rate."""
+
+
+def is_better_done_once(value: HloInstruction, op_count: int) -> bool:
+    """Whether `value`, of `op_count` operations an element, is cheaper stored than computed in the
+    loads of the product that reads it."""
+    if not isinstance(value.shape, ArrayShape) or value.array.element_count < _LEAST_ELEMENTS:
+        return False
+    if not op_count or not OPCODES[value.opcode].has(Trait.ELEMENTWISE) or lane_ops(value) == 0:
+        return False
+    read = _read(value)
+    if read is None:
+        return False
+    copies, columns = read
+    hidden = -(-columns // _COLUMNS) - 1
+    return copies * max(op_count * _OP_CYCLES - hidden, 0) > _STORED_CYCLES
+
+
+def _read(value: HloInstruction) -> tuple[float, int] | None:
+    """How many copies of an element the one product that reads `value` loads, and how many columns
+    its other side has; None if anything else reads it."""
+    found = _only_product(value)
+    if found is None:
+        return None
+    dot, side = found
+    operand, other = dot.operands[side], dot.operands[1 - side]
+    copies = _copies(operand, value, {}) / value.array.element_count
+    batch, contracted = (
+        (dot.lhs_batch_dims, dot.lhs_contracting_dims),
+        (dot.rhs_batch_dims, dot.rhs_contracting_dims),
+    )[side]
+    shared = math.prod(operand.array.dims[d] for d in (*batch, *contracted))
+    return copies, other.array.element_count // max(shared, 1)
+
+
+def _only_product(value: HloInstruction) -> tuple[HloInstruction, int] | None:
+    """The one product that reads `value`, through shape operations alone, and on which side."""
+    pending, seen = [value], {value}
+    products: set[tuple[HloInstruction, int]] = set()
+    while pending:
+        node = pending.pop()
+        for user in node.users:
+            if user.opcode == "dot":
+                products |= {(user, side) for side in (0, 1) if user.operands[side] is node}
+            elif user.opcode not in _SHAPE_OPS and user.opcode != "convert":
+                return None
+            elif user not in seen:
+                seen.add(user)
+                pending.append(user)
+    return products.pop() if len(products) == 1 else None
+
+
+def _copies(
+    node: HloInstruction, value: HloInstruction, found: dict[HloInstruction, float]
+) -> float:
+    """Elements of `value`, copies counted, that an array made of it by shape operations holds."""
+    if node is value:
+        return float(value.array.element_count)
+    if node not in found:
+        found[node] = 0.0
+        if node.opcode in _SHAPE_OPS or node.opcode == "convert":
+            parts = [_copies(o, value, found) for o in node.operands]
+            total = sum(parts)
+            if node.opcode in ("broadcast", "slice"):
+                total *= node.array.element_count / node.operands[0].array.element_count
+            found[node] = total
+    return found[node]
