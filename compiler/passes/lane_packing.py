@@ -68,10 +68,15 @@ def parts_of(dims: Dims) -> int:
     batch, features = dims[-2:]
     if not features or not _wastes_lanes(features):
         return 1
-    parts = 2
-    while parts <= _MOST_PARTS and parts * features % _LANES:
+    parts = 1
+    while parts < _MOST_PARTS and _fit(2 * parts, batch, features):
         parts *= 2
-    return 1 if parts > _MOST_PARTS or batch % (parts * _SUBLANES) else parts
+    return parts
+
+
+def _fit(parts: int, batch: int, features: int) -> bool:
+    """Whether so many parts are one register wide, and each of whole row tiles."""
+    return parts * features <= _LANES and batch % (parts * _SUBLANES) == 0
 
 
 def _is_mostly_packed(computation: HloComputation) -> bool:
