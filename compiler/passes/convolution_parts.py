@@ -43,7 +43,7 @@ def convolution_in_parts(
         part = make.slice_(image, tuple(bounds))
         shape = instr.array.with_dims(tuple(dims))
         parts.append(emit(image, "convolution", shape, (part, kernel), attrs))
-    joined = {"dimensions": (labels.output_batch,)}
+    joined: dict[str, object] = {"dimensions": (labels.output_batch,)}
     return emit(image, "concatenate", instr.array, parts, joined)
 
 
