@@ -16,7 +16,7 @@ from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait, with_any
 from compiler.hlo.shape import ArrayShape
 
-_SHAPE_OPS = with_any(Trait.INDEX_MAP | Trait.PIECEWISE) - {"dynamic-slice", "dynamic-update-slice"}
+_SHAPE_OPS = with_any(Trait.INDEX_MAP | Trait.PIECEWISE)
 _LEAST_ELEMENTS = 1 << 16
 """Below, a kernel of its own takes longer."""
 _OP_CYCLES = 0.5
@@ -87,7 +87,7 @@ def _copies(
         if node.opcode in _SHAPE_OPS or node.opcode == "convert":
             parts = [_copies(o, value, found) for o in node.operands]
             total = sum(parts)
-            if node.opcode in ("broadcast", "slice"):
+            if OPCODES[node.opcode].has(Trait.INDEX_MAP):
                 total *= node.array.element_count / node.operands[0].array.element_count
             found[node] = total
     return found[node]
