@@ -315,13 +315,14 @@ class _Scheduler:
             if not start.opcode.endswith("-start"):
                 continue
             cone: set[HloInstruction] = set()
-            left = list(start.operands)
-            while left:
+            left, room = list(start.operands), self.times.transfer(start) / 2
+            while left and room >= 0:  # most cones are large: only those that fit are walked whole
                 instr = left.pop()
                 if instr not in cone:
                     cone.add(instr)
+                    room -= self.times.of(instr)
                     left += instr.operands
-            if sum(map(self.times.of, cone)) <= self.times.transfer(start) / 2:
+            if room >= 0:
                 found |= cone
         return found
 
