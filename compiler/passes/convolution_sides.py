@@ -34,7 +34,7 @@ _MUCH_LARGER = 4
 
 def exchanged_sides(instr: HloInstruction) -> Replacement | None:
     """A convolution that reads mostly holes or padding, with the other array sliding; else None."""
-    if instr.opcode != "convolution" or 0 in instr.array.dims or not _may_exchange(instr):
+    if instr.opcode != "convolution" or not _may_exchange(instr):
         return None
     if not (_reads_holes(instr) or _reads_padding(instr)):
         return None
@@ -73,6 +73,8 @@ def _home(near: HloInstruction) -> HloComputation:
 def _may_exchange(instr: HloInstruction) -> bool:
     """Whether the other form has no holes of its own, and no groups but those of features."""
     window = instr.window.dims
+    if any(0 in i.array.dims for i in (instr, *instr.operands)):
+        return False
     is_plain = all(d.window_dilation == 1 and not d.reversal for d in window)
     return is_plain and instr.batch_group_count == 1
 

@@ -87,16 +87,16 @@ def _module(case: Case, dtype: str = "f32") -> HloModule:
 def _forward(instr: HloInstruction) -> Iterator[Maker]:
     sizes = sizes_of(instr, "default")
     for plan in folding._plans(sizes):
-        yield lambda i, plan=plan: folding._fold(i, sizes, plan)
+        yield lambda i, plan=plan: folding._fold(i, sizes, plan, load_chip("v5e"))
 
 
 def _gradient(instr: HloInstruction) -> Iterator[Maker]:
-    sizes = sizes_of(instr, "default")
+    sizes, chip = sizes_of(instr, "default"), load_chip("v5e")
     for dim, (window, positions) in enumerate(zip(sizes.window, sizes.positions, strict=True)):
         for count in (1, 2, 3, window.size):
             fold = gradient_fold(window, positions, count)
             assert fold is not None
-            yield lambda i, dim=dim, fold=fold: folding._fold_gradient(i, sizes, dim, fold)
+            yield lambda i, dim=dim, fold=fold: folding._fold_gradient(i, sizes, dim, fold, chip)
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ ENTRY main {
   p = TYPE[64,256] parameter(0)
   q = TYPE[64,256] parameter(1)
   z = s32[] constant(0)
-  k = s32[64,1] iota(), iota_dimension=0
+  k = s32[64,1] parameter(2)
   a = TYPE[64,256] negate(p)
   b = TYPE[64,256] add(q, p)
   state = (s32[], TYPE[64,256], TYPE[64,256], s32[64,1]) tuple(z, a, b, k)
