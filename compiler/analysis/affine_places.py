@@ -9,7 +9,7 @@ The numbers of index vectors are written in a mixed radix, and each digit moves 
 What no such number describes may still be a few that do, side by side, in every period:
 
     7 0 1 .. 6          one of 7, beside 7 x (step 1)  a ring
-    0 1 1 2 3 3         2 x (step 2) of 0, beside 2 x (step 2), 2 x (step 0) of 1
+    0 1 1 2 3 3         4 x (step 1) from 0, beside 2 x (step 2) from 1
 """
 
 from __future__ import annotations
@@ -122,9 +122,8 @@ def _split(starts: Starts, length: int, most: int) -> Pieces | None:
 def _run_ends(starts: Starts, most: int) -> list[int] | None:
     """Where runs of vectors that count by one step end; None for more than `most` runs."""
     steps = np.diff(starts, axis=0)
-    changes = 1 + np.flatnonzero(
-        (steps[1:] != steps[:-1]).any(axis=1)
-    )  # step k is another than k - 1
+    is_other = (steps[1:] != steps[:-1]).any(axis=1)
+    changes = 1 + np.flatnonzero(is_other)  # step k is another than step k - 1
 
     def end_of(begin: int) -> int:
         after = int(np.searchsorted(changes, begin, side="right"))

@@ -191,9 +191,8 @@ class ResidentRows:
         base = b.sadd(target.base, b.smuli(at, SUBLANES * columns))
         for column in range(columns):
             made = -1
-            for part in range(
-                packing
-            ):  # row n is part n % packing of the words in sublane n // packing
+            # row n is part n % packing of the words in sublane n // packing
+            for part in range(packing):
                 words = [self._row_words(source, row, column) for row in rows[part::packing]]
                 word = by_sublanes(ops, words)
                 if packing > 1:

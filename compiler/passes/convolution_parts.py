@@ -10,10 +10,9 @@ import math
 
 from compiler.hlo.attributes import ConvDims, Window
 from compiler.hlo.ir import HloInstruction
+from compiler.passes.convolution_estimate import moved_bytes
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit
-
-_LANES = 128
 
 
 def convolution_in_parts(
@@ -53,6 +52,6 @@ def _bytes_with_holes(image: HloInstruction, labels: ConvDims, window: Window) -
         (image.array.dims[place] - 1) * d.base_dilation + 1
         for place, d in zip(labels.input_spatial, window.dims, strict=True)
     ]
-    features = -(-image.array.dims[labels.input_feature] // _LANES) * _LANES
-    count = math.prod(sizes) * image.array.dims[labels.input_batch] * features
-    return count * max(image.array.dtype.bits // 8, 1)
+    rows = math.prod(sizes) * image.array.dims[labels.input_batch]
+    features = image.array.dims[labels.input_feature]
+    return moved_bytes(rows, features, max(image.array.dtype.bits // 8, 1))

@@ -93,9 +93,8 @@ def _exchanged(
         image = e.reverse(image, labels.input_spatial)
         window = tuple(replace(d, pad_low=d.pad_high, pad_high=d.pad_low) for d in window)
     result = instr.array
-    if (
-        groups > 1
-    ):  # parts of the features in, which are summed, go along with those of the features out
+    if groups > 1:
+        # parts of the features in, which are summed, go along with those of the features out
         kernel = moved_groups(
             e, kernel, labels.kernel_output_feature, labels.kernel_input_feature, groups
         )

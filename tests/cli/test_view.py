@@ -14,10 +14,9 @@ def test_a_page_of_an_estimate_and_of_a_run(call: Call, model: Path, tmp_path: P
     assert done.code == 0 and "open it in a browser" in done.out
     main = read_part(page.read_text(), "0.main")
     assert isinstance(main, dict) and main["is_estimate"] and main["cycles"] > 0
-    assert main["has_own_lines"] and all(
-        line.startswith(f"{model}:") and "(" in text
-        for line, text in main["lines"].items()  # type: ignore[union-attr]
-    )
+    lines = main["lines"]
+    assert isinstance(lines, dict) and lines and main["has_own_lines"]
+    assert all(line.startswith(f"{model}:") and "(" in text for line, text in lines.items())
     assert call("view", model, "-o", page, "--run").code == 0
     again = read_part(page.read_text(), "0.main")
     assert isinstance(again, dict) and not again["is_estimate"]

@@ -57,6 +57,12 @@ def _message(value: int | bytes) -> Fields:
     return _fields(value)
 
 
+def _double(value: int | bytes) -> float:
+    assert isinstance(value, bytes)
+    (found,) = struct.unpack("<d", value)
+    return float(found)
+
+
 class Plane:
     def __init__(self, data: bytes) -> None:
         plane, self.modules, host = _fields(data)[1]
@@ -132,10 +138,7 @@ def test_utilisation_and_bytes_are_those_of_the_report(traced: Traced) -> None:
     report = compile(LAYERS).estimate()
     assert plane.host[2] == [b"/host:CPU"]
     names = {e[1][0]: _message(e[2][0])[2][0] for e in map(_message, plane.host[5])}
-    stats = {
-        names[s[1][0]]: struct.unpack("<d", s[2][0])[0]  # type: ignore[arg-type]
-        for s in map(_message, plane.host[6])
-    }
+    stats = {names[s[1][0]]: _double(s[2][0]) for s in map(_message, plane.host[6])}
     assert stats == {
         b"matrix_unit_utilization_percent": pytest.approx(100 * report.mxu_utilisation),
         b"hbm_utilization_percent": pytest.approx(100 * report.hbm_utilisation),
