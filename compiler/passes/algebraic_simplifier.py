@@ -21,6 +21,7 @@ from compiler.passes import (
     rules_scatter,
     rules_shape,
     rules_split_pools,
+    rules_turned_back,
     rules_update,
     rules_windows,
 )
@@ -40,6 +41,7 @@ RULES = RuleSet(
         rules_scatter,
         rules_update,
         rules_motion,
+        rules_turned_back,
         rules_split_pools,
         rules_windows,
     )

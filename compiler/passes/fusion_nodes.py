@@ -26,7 +26,7 @@ from compiler.hlo.dtypes import PRED
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait, with_any, with_trait
 from compiler.hlo.shape import ArrayShape
-from compiler.passes.repeated_work import is_better_done_once
+from compiler.passes.repeated_work import is_better_done_once, is_repeated_turn
 from compiler.rewrite.dims import without_ones
 
 MAX_VIRTUAL_OPS = 16
@@ -235,11 +235,13 @@ def _classify_one(
         and not _is_turned_vector(node)
         and not _is_spread_group(instr)
         and not _is_repeated_regroup(instr, nodes)
+        and not is_repeated_turn(instr)
         and not is_better_done_once(instr, node.op_count)
     ):
         node.role = Role.VIRTUAL
     if node.role is Role.REAL:
         is_turned = _is_turned_vector(node) or _is_repeated_regroup(instr, nodes)
+        is_turned |= is_repeated_turn(instr)
         node.repeat_count = node.op_count
         node.op_count = _TURNING_COST if is_turned else lane_ops(instr)
     return node

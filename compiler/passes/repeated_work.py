@@ -1,10 +1,12 @@
-"""Work that a product's loads would do for many copies of an element: stored, it is done once.
+"""Work that loads would do for many copies of an element: stored, it is done once.
 
     dot(concatenate(slices of pad(relu(x * scale + shift))), kernel)     each element in nine taps
 
 A convolution reads an element once for each tap, one of a resized image for each copy, too. The loads run
 beside the product, so a product of many columns hides some work; what is left is weighed against writing the
 value and reading it again.
+
+Lanes that are turned for an array which is then repeated (`is_repeated_turn`) are turned once as well.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ _OP_CYCLES = 0.5
 """Of an operation on a register: convolutions with five before them take 2.5 cycles a register more."""
 _COLUMNS = 128
 """Of a product that take as long as a register of its left side takes to be loaded and pushed."""
+_LEAST_COPIES = 4
+"""Of an array whose lanes are turned: at 43 cycles a register, each copy costs more than storing it."""
 _STORED_CYCLES = 17
 """To write a register of 4096 bytes and read it again, at HBM's rate."""
 
@@ -40,6 +44,22 @@ def is_better_done_once(value: HloInstruction, op_count: int) -> bool:
     copies, columns = read
     hidden = -(-columns // _COLUMNS) - 1
     return copies * max(op_count * _OP_CYCLES - hidden, 0) > _STORED_CYCLES
+
+
+def is_repeated_turn(instr: HloInstruction) -> bool:
+    """Whether an array whose lanes are turned is repeated along dimensions that are not its rows', as the
+    scores of a group of heads are for each head: it is turned once."""
+    if instr.opcode != "transpose" or instr.array.element_count < _LEAST_ELEMENTS:
+        return False
+    before, after = instr.operands[0].array.dims, instr.array.dims
+    if instr.dimensions[-1] == len(after) - 1 or 1 in (before[-1], after[-1]):
+        return False
+    return any(
+        user.opcode == "broadcast"
+        and user.dimensions[-2:] == (user.array.rank - 2, user.array.rank - 1)
+        and user.array.element_count >= _LEAST_COPIES * instr.array.element_count
+        for user in instr.users
+    )
 
 
 def _read(value: HloInstruction) -> tuple[float, int] | None:

@@ -18,6 +18,7 @@ from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.opcodes import Trait, with_any
 from compiler.passes.context import PassContext
 from compiler.rewrite import make
+from compiler.rewrite.dims import without_ones
 from compiler.rewrite.graph import replace
 
 _LEAST_ELEMENTS = 1 << 17
@@ -63,10 +64,16 @@ def _is_merged(instr: HloInstruction) -> bool:
     pending, seen = list(instr.users), set(instr.users)
     while pending:
         user = pending.pop()
-        if user.opcode == "reshape":
+        if user.opcode == "reshape" and not _keeps_last(user):
             return True
         if user.opcode in _KEPT:
             fresh = [u for u in user.users if u not in seen]
             seen.update(fresh)
             pending += fresh
     return False
+
+
+def _keeps_last(reshape: HloInstruction) -> bool:
+    """Whether the last dimension stays by itself."""
+    before, after = (without_ones(i.array.dims) for i in (reshape.operands[0], reshape))
+    return before[-1:] == after[-1:]

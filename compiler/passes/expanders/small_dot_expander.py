@@ -17,6 +17,10 @@ a matrix of a few numbers (colours of pixels, rotations of points, the spins of 
 A product with a vector reads each number of its matrix once: whoever computes it, memory bounds it. Where
 the matrix is a stack of images (a Krylov basis over a grid) the matrix unit would want each image as one
 row, which is a copy of all of them; as arithmetic its dimensions stay apart.
+
+Nor does the matrix unit help where each batch has one row and one column (the gradient of a scaling, the
+energies of pairs): it would load weights for one product. There and in outer products every dimension
+stays apart too (`_elementwise`): states ``[4,16,24,64,128]`` scaled by ``[4,16,24]`` are moved nowhere.
 """
 
 from __future__ import annotations
@@ -68,21 +72,84 @@ def expand_small_dot(instr: Instr, precision: str) -> Instr | None:
         if len(long.contracting) > 1:
             return _summed_in_lanes(instr, left, right, is_rounded=is_rounded)
         return _summed_over_rows(instr, long, short, is_rounded=is_rounded)
+    if k == 1 or (m == n == 1 < batch):
+        return _elementwise(instr, left, right, is_rounded=is_rounded)
     if is_rounded:
         return None
     is_swapped = n == 1
     if is_swapped:
         left, right, m, n = right, left, n, m
     lanes = k * batch * _rounded(m, SUBLANES) * _rounded(n, LANES)
-    if lanes == 0 or k > MAX_CONTRACTED or (k > 1 and lanes > MAX_LANES):
+    if lanes == 0 or k > MAX_CONTRACTED or lanes > MAX_LANES:
         return None
     e = Emitter.at(instr)
     full = (k, batch, m, n)
     rows = e.broadcast(_matrix(e, left), full, (0, 1, 2))
     columns = e.broadcast(_matrix(e, right), full, (0, 1, 3))
     products = e.multiply(rows, columns)
-    total = e.shaped(products, full[1:]) if k == 1 else e.total(products, 0)
+    return e.cast(e.shaped(e.total(products, 0), instr.array.dims), instr.array.dtype)
+
+
+def _elementwise(instr: Instr, left: DotSide, right: DotSide, *, is_rounded: bool) -> Instr:
+    """Products of each pair of elements, and their sums: no dimension is merged with another.
+
+    What a dimension stands for is its number in ``batch, left's free, right's free, contracted``. An outer
+    product is made in that order, which is the result's. Where a sum is taken, products lie as one of the
+    operands does, preferably one whose lanes are not summed.
+    """
+    e = Emitter.at(instr)
+    batch, summed = len(left.batch), len(left.contracting)
+    kept = batch + len(left.free) + len(right.free)
+    sizes: dict[int, int] = {}
+    places: list[dict[int, int]] = []
+    for side, start in ((left, batch), (right, batch + len(left.free))):
+        free = range(start, start + len(side.free))
+        numbers = (*range(batch), *free, *range(kept, kept + summed))
+        dims = (*side.batch, *side.free, *side.contracting)
+        found = sorted(zip(dims, numbers, strict=True))
+        sizes.update({n: side.operand.array.dims[d] for d, n in found})
+        places.append({d: n for d, n in found if sizes[n] != 1})
+    order = [n for n in range(kept) if sizes[n] != 1]
+    lies = order
+    if any(sizes[n] != 1 for n in range(kept, kept + summed)):
+        last = next(reversed(places[0].values()))
+        lies = list(places[last >= kept].values())
+    factors = [
+        _placed(e, side, at, lies, sizes, is_rounded=is_rounded)
+        for side, at in zip((left, right), places, strict=True)
+    ]
+    product = e.multiply(*factors)
+    sums = [i for i, n in enumerate(lies) if n >= kept]
+    total = e.total(product, *sums) if sums else product
+    left_over = [n for n in lies if n < kept]
+    if left_over != order:
+        total = e.transpose(total, tuple(left_over.index(n) for n in order))
     return e.cast(e.shaped(total, instr.array.dims), instr.array.dtype)
+
+
+def _placed(
+    e: Emitter,
+    side: DotSide,
+    places: dict[int, int],
+    lies: list[int],
+    sizes: dict[int, int],
+    *,
+    is_rounded: bool,
+) -> Instr:
+    """The operand in f32, without dimensions of one, broadcast to the dimensions of numbers `lies`.
+
+    `places` has the number of each of its dimensions that are longer than one, in their order.
+    """
+    operand = e.cast(e.cast(side.operand, BF16) if is_rounded else side.operand, F32)
+    operand = e.shaped(operand, tuple(sizes[n] for n in places.values()))
+    numbers = list(places.values())
+    wanted = sorted(numbers, key=lies.index)
+    if wanted != numbers:
+        operand = e.transpose(operand, tuple(numbers.index(n) for n in wanted))
+    full = tuple(sizes[n] for n in lies)
+    if len(wanted) == len(lies):
+        return operand
+    return e.broadcast(operand, full, tuple(lies.index(n) for n in wanted))
 
 
 def _moves_when_merged(side: DotSide) -> bool:

@@ -199,3 +199,47 @@ def test_long_dimensions_stay_apart(name: str) -> None:
     expand_small_dots(module, PassContext(load_chip("v5e")))
     merged = [i for i in module.entry.instructions if i.opcode == "reshape"]
     assert all(max(i.array.dims, default=1) <= 128 for i in merged)
+
+
+PAIRS = {
+    "lanes summed": (
+        "4,3,40", "3,40,4", "3,4",
+        "lhs_batch_dims={1,0}, lhs_contracting_dims={2}, rhs_batch_dims={0,2}, rhs_contracting_dims={1}",
+    ),
+    "rows summed": (
+        "5,40,1,6", "40,6,5,1", "5,6,1,1",
+        "lhs_batch_dims={0,3}, lhs_contracting_dims={1}, rhs_batch_dims={2,1}, rhs_contracting_dims={0}",
+    ),
+    "two contracted": (
+        "3,7,9", "9,3,7", "3", "lhs_batch_dims={0}, lhs_contracting_dims={2,1}, "
+        "rhs_batch_dims={1}, rhs_contracting_dims={0,2}",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("tail", ["", HIGHEST], ids=["rounded", "exact"])
+def test_one_row_by_one_column_of_each_batch_is_a_sum_of_products(name: str, tail: str) -> None:
+    text = _text(PAIRS[name], tail=tail)
+    inputs = _inputs(text)
+    want = evaluate(parse_module(text), inputs, "default")
+    assert_close(want, expanded(text, inputs, PASS, ["dot"]), 1e-6)
+
+
+def test_outer_products_merge_no_dimensions() -> None:
+    attrs = "lhs_batch_dims={0,2}, lhs_contracting_dims={}, rhs_batch_dims={1,0}, rhs_contracting_dims={}"
+    text = _text(("4,5,6", "6,4", "4,6,5", attrs))
+    inputs = _inputs(text)
+    module = parse_module(text)
+    run_pipeline(module, load_chip("v5e"), passes=PASS)
+    assert not any(i.opcode in ("dot", "reshape") for i in module.entry)
+    assert_close(reference(text, inputs), expanded(text, inputs, PASS, ["dot"]), 1e-6)
+
+
+def test_an_array_by_itself() -> None:
+    attrs = (
+        "lhs_batch_dims={0}, lhs_contracting_dims={}, rhs_batch_dims={0}, rhs_contracting_dims={}"
+    )
+    text = _text(("4,5", "4,5", "4,5,5", attrs)).replace("dot(x, y)", "dot(x, x)")
+    inputs = _inputs(text)
+    assert_close(reference(text, inputs), expanded(text, inputs, PASS, ["dot"]), 1e-6)

@@ -1,0 +1,65 @@
+"""A law that takes two transposes away where one turns back what the other turned.
+
+``transpose(f(transpose(x), y)) == f(x, transpose(y))`` when the transposes undo each other. Rounding, masks
+and scales stand between them in gradients of products: an array that both would turn stays as it lies, and
+what is turned instead is small before it is broadcast.
+"""
+
+from __future__ import annotations
+
+from compiler.hlo.ir import HloInstruction
+from compiler.passes.rules_motion import ELEMENTWISE, is_elementwise
+from compiler.rewrite import make
+from compiler.rewrite.dims import Dims
+from compiler.rewrite.pattern import Match, Op, Splat, X, Y
+from compiler.rewrite.rewriter import rule
+
+_DEPTH = 6
+"""Of elementwise operations that are looked through."""
+_LEAST_REPEATED = 2
+"""How often what is turned instead must be broadcast."""
+
+
+# transpose(f(transpose(x, p), broadcast(y)), q) == f(x, transpose(broadcast(y), q)) when p undoes q
+@rule(
+    "transpose-turned-back",
+    Op("transpose", Op(ELEMENTWISE, name="inner")),
+    examples=(
+        Op("transpose", Op(ELEMENTWISE, Op("transpose", X))),
+        Op("transpose", Op(ELEMENTWISE, Op("transpose", X), Op("broadcast", Y))),
+        Op("transpose", Op(ELEMENTWISE, Op("transpose", X), Splat())),
+    ),
+)
+def transpose_turned_back(instr: HloInstruction, m: Match) -> HloInstruction | None:
+    """Compute on the array as it lay before the first transpose."""
+    inner, order = m["inner"], instr.dimensions
+    if not inner.array.dims or _undone(inner, order, _DEPTH) is not True:
+        return None
+    return _turned(inner, order)
+
+
+def _undone(instr: HloInstruction, order: Dims, depth: int) -> bool | None:
+    """Whether a transpose within is undone by one of `order` behind; None where another array would have
+    to be turned."""
+    if instr.opcode == "transpose":
+        is_undone = tuple(instr.dimensions[d] for d in order) == tuple(range(len(order)))
+        return True if is_undone else None
+    if instr.opcode == "iota":
+        return False
+    if instr.opcode == "broadcast":
+        few = _LEAST_REPEATED * instr.operands[0].array.element_count <= instr.array.element_count
+        return False if few else None
+    if not is_elementwise(instr) or not depth or len(instr.users) > 1:
+        return None
+    found = [_undone(o, order, depth - 1) for o in instr.operands if o.array.dims]
+    return None if None in found else any(found)
+
+
+def _turned(instr: HloInstruction, order: Dims) -> HloInstruction:
+    """``transpose(instr, order)``, computed of what `instr` is made of."""
+    if instr.opcode == "transpose":
+        return instr.operands[0]
+    if not is_elementwise(instr):
+        return make.transpose(instr, order)
+    operands = [_turned(o, order) if o.array.dims else o for o in instr.operands]
+    return make.elementwise(instr, operands, tuple(instr.array.dims[d] for d in order))
