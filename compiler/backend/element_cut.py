@@ -78,9 +78,11 @@ def element_cut(dims: ScatterDims, chip: Chip, *, stays: bool = False) -> Elemen
     return best
 
 
-def part_unit(dims: ScatterDims) -> int:
-    """Elements of the operand's first dimension that lie in a tile."""
-    return {1: VREG, 2: SUBLANES}.get(dims.operand.array.rank, 1)
+def part_unit(dims: ScatterDims, first: int = 0) -> int:
+    """Elements of the operand's dimension `first`, which it is cut along, in a tile of the operand or,
+    where updates extend along it alone, of theirs."""
+    of_operand = {1: VREG, 2: SUBLANES}.get(dims.operand.array.rank, 1)
+    return max(of_operand, SUBLANES) if dims.operand_window_dims == (first,) else of_operand
 
 
 def is_cut_by_windows(dims: ScatterDims) -> bool:

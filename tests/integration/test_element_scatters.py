@@ -168,3 +168,24 @@ def test_elements_may_be_left_to_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 def _notes(text: str) -> str:
     program = compile_text(text, "default").program
     return " ".join(kernel.note for kernel in program.kernels.values())
+
+
+@pytest.mark.parametrize("vmem", ["2MiB", "4MiB"])
+def test_updates_along_their_numbers_into_many_parts(vmem: str) -> None:
+    """Parts of fewer than eight rows would begin within a tile of the updates."""
+    text = f"""HloModule m
+{binary("f", "add", "f32")}
+ENTRY e {{
+  x = f32[32,4,4000] parameter(0)
+  i = s32[2,1024] parameter(1)
+  u = f32[32,1024] parameter(2)
+  ROOT r = f32[32,4,4000] scatter(x, i, u), update_window_dims={{0}}, inserted_window_dims={{1,2}},
+    scatter_dims_to_operand_dims={{1,2}}, index_vector_dim=0, to_apply=f
+}}
+"""
+    operand, updates = (
+        random_values(BY_NAME["f32"], s, 3, whole=True) for s in ((32, 4, 4000), (32, 1024))
+    )
+    check(
+        text, [operand, places((4, 4000), 1024, 5).T.copy(), updates], target=f"v5e{{vmem={vmem}}}"
+    )

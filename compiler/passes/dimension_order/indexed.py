@@ -159,9 +159,8 @@ def _goes_by_elements(d: ScatterDims, vmem_bytes: int) -> bool:
     chunk = 2 * VREG_TILE_BYTES * SUBLANES * (window_rows + 1)
     order = (*d.operand_window_dims, *sorted(d.index_map))
     held = _PART_BUFFERS + (0 if splat_value(d.operand) is not None else 2)
-    parts = (
-        held * table_bytes(d.operand, order) / -(-d.operand.array.dims[order[0]] // part_unit(d))
-    )
+    tiles = -(-d.operand.array.dims[order[0]] // part_unit(d, order[0]))
+    parts = held * table_bytes(d.operand, order) / tiles
     return parts <= _PARTS_SHARE * vmem_bytes and chunk <= _CHUNK_SHARE * vmem_bytes
 
 
