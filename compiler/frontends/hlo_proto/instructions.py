@@ -29,12 +29,14 @@ _SPARSITY = 86
 def instruction_text(
     message: Message,
     beside: Mapping[int, Message],
+    names: Mapping[int, str],
     computations: Mapping[int, str],
     is_root: bool,
 ) -> str:
     """``ROOT %add.1 = f32[2]{0} add(%a, %b), metadata={...}``.
 
-    `beside` are the instructions of its computation by id, `computations` the module's names.
+    `beside` are the instructions of its computation by id and `names` what they are called,
+    `computations` the module's names.
     Raises ValueError naming the instruction for what the text cannot say.
     """
     name, opcode = message.text(NAME), message.text(OPCODE)
@@ -42,7 +44,7 @@ def instruction_text(
         _refuse_unknown(message, opcode)
         operands = tuple(beside[i] for i in message.integers(OPERANDS))
         site = Site(message, computations, operands)
-        attributes = [*_own(site, opcode), *common_attributes(site, _names(beside))]
+        attributes = [*_own(site, opcode), *common_attributes(site, names)]
         shape = shape_text(message.message(SHAPE))
         inside = _between_parentheses(message, opcode, operands)
     except (KeyError, IndexError) as error:
@@ -53,10 +55,6 @@ def instruction_text(
         raise ValueError(text) from error
     tail = "".join(f", {key}={value}" for key, value in attributes)
     return f"{'ROOT ' if is_root else ''}%{name} = {shape} {opcode}({inside}){tail}"
-
-
-def _names(beside: Mapping[int, Message]) -> dict[int, str]:
-    return {number: message.text(NAME) for number, message in beside.items()}
 
 
 def _refuse_unknown(message: Message, opcode: str) -> None:

@@ -96,9 +96,10 @@ def _computation_text(
 ) -> str:
     number = computation.integer(_COMPUTATION_ID)
     instructions = {i.integer(ID): i for i in computation.messages(_INSTRUCTIONS)}
+    own_names = {i: instruction.text(NAME) for i, instruction in instructions.items()}
     root = computation.integer(_ROOT_ID)
     lines = [
-        f"  {instruction_text(instructions[i], instructions, names, i == root)}"
+        f"  {instruction_text(instructions[i], instructions, own_names, names, i == root)}"
         for i in schedule.get(number, tuple(instructions))
     ]
     is_entry = number == module.integer(_ENTRY_ID)
