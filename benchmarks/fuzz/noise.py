@@ -10,7 +10,8 @@ What the noise does not reach must be equal to the bit.
 
 Choices that a machine makes for a whole array (which sign its NaNs have, whether it flushes) are
 made for some, none or all elements of an operation in turn: what depends on all of them being the
-same would otherwise never be seen. Every second run keeps bf16 values in f32, as fusions may.
+same would otherwise never be seen. Every second run keeps bf16 values in f32, as fusions may, but
+for some arrays, which are rounded as where a fusion ends.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ from benchmarks.fuzz.exactness import (
 )
 from benchmarks.fuzz.overflow import growing_terms
 from benchmarks.fuzz.solvers import is_solver, overflows
-from compiler.hlo.dtypes import from_numpy
+from compiler.hlo.dtypes import BF16, from_numpy
 from compiler.hlo.evaluator.context import EvaluationOptions
-from compiler.hlo.evaluator.interpreter import Interpreter, _take, flatten
+from compiler.hlo.evaluator.interpreter import HANDLERS, Interpreter, _take, flatten
 from compiler.hlo.evaluator.plan import Step
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.shape import leaves
@@ -65,10 +66,30 @@ class NoisyInterpreter(Interpreter):
         self.narrow = narrow
 
     def _execute(self, step: Step, values: dict[HloInstruction, Any]) -> Any:
-        result = self._noisy(step, values)
+        result = self._perhaps_stored(step.instr, self._noisy(step, values))
         if makes_nan(step.instr) and isinstance(result, np.ndarray):
             return self._other_nan(result)
         return result
+
+    def _execute_rounded(self, step: Step, operands: Sequence[Any]) -> Any:
+        """A product's result may stay in f32 for what is fused to it; its operands are as they lie."""
+        result = super()._execute_rounded(step, operands)
+        if step.instr.opcode not in PRODUCTS or self.rng.random() < 0.25:
+            return result
+        narrow = [
+            np.asarray(value).astype(operand.array.dtype.numpy)
+            for value, operand in zip(operands, step.instr.operands, strict=True)
+        ]
+        return HANDLERS[step.instr.opcode](self, step.instr, narrow)
+
+    def _perhaps_stored(self, instr: HloInstruction, result: Any) -> Any:
+        """Rounds to bf16 what was kept in f32, at random: where fusions end is the compiler's choice."""
+        if not self.is_wide or self.is_batched or not isinstance(result, np.ndarray):
+            return result
+        share = 0.5 if instr.opcode in SUMS else 0.2  # most fusions end with a reduction
+        if instr.array.dtype is not BF16 or self.rng.random() >= share:
+            return result
+        return result.astype(BF16.numpy).astype(result.dtype)
 
     def _some(self, shape: tuple[int, ...]) -> Array:
         """A mask of some elements, of none, or of all."""

@@ -96,7 +96,7 @@ def _block(dim: IterationDim, limit: int) -> int:
         return max(d for d in _divisors(dim.tiles) if d <= limit and _is_within(d, dim.merged))
     divisor = max(d for d in _divisors(dim.tiles) if d <= limit)
     even = -(-dim.tiles // -(-dim.tiles // limit))
-    if not dim.parallel or divisor * 4 >= even * 3:
+    if not dim.parallel or dim.disjoint or divisor * 4 >= even * 3:
         return divisor
     return even
 

@@ -36,8 +36,9 @@ _LONG_DEPTH = 4096
 class IterationDim:
     """One dimension: `size` elements in blocks of multiples of `unit`.
 
-    One that is `better_whole` is cut only where nothing fits otherwise. `merged`: units after which
-    an outer one of several dimensions that it stands for goes on.
+    One that is `better_whole` is cut only where nothing fits otherwise. Blocks of one that is
+    `disjoint` divide it, so that none holds what another one does. `merged`: units after which an
+    outer one of several dimensions that it stands for goes on.
     """
 
     size: int
@@ -45,6 +46,7 @@ class IterationDim:
     parallel: bool = True
     splittable: bool = True
     better_whole: bool = False
+    disjoint: bool = False
     merged: tuple[int, ...] = ()
 
     @cached_property
@@ -263,6 +265,7 @@ def update_space(update_slice: HloInstruction) -> IterationSpace:
     """The update of a dynamic-update-slice: blocks of it where it starts at a fixed place.
 
     Along a tiled dimension that the update does not cover it is one block, grown to whole tiles.
+    The kernel writes where it reads, so a block must not be fetched while the one before is stored.
     """
     operand, update = update_slice.array, update_slice.operands[1].array
     rank = operand.rank
@@ -271,6 +274,6 @@ def update_space(update_slice: HloInstruction) -> IterationSpace:
     for d, (whole, size) in enumerate(zip(operand.dims, update.dims, strict=True)):
         is_free = size == whole or units[d] == 1
         unit = units[d] if is_free else max(size, 1)
-        dims.append(IterationDim(size, unit))
+        dims.append(IterationDim(size, unit, disjoint=True))
     offsets = tuple(var(start_variable(update_slice, d)) for d in range(rank))
     return IterationSpace(tuple(dims), (tuple(range(rank)),), offsets)

@@ -180,6 +180,37 @@ def test_overflow_in_another_order_and_steps_of_denormals_are_no_difference() ->
     assert found(1, 3 * step, 7 * step, -1e-37)
 
 
+STORED = """HloModule m
+max { a = bf16[] parameter(0) b = bf16[] parameter(1) ROOT r = bf16[] maximum(a, b) }
+ENTRY e {
+  a = bf16[4,8] parameter(0)
+  b = bf16[8,64] parameter(1)
+  d = bf16[4,64] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  z = bf16[] constant(-inf)
+  m = bf16[4] reduce(d, z), dimensions={1}, to_apply=max
+  w = bf16[4,64] broadcast(m), dimensions={0}
+  ROOT r = bf16[4,64] subtract(d, w)
+}"""
+
+
+def test_a_product_may_stay_wide_where_its_maximum_is_stored() -> None:
+    """The largest less itself is then what was rounded away, not 0."""
+    rng = np.random.default_rng(0)
+    inputs = [(rng.integers(-99, 99, dims) / 16).astype("bfloat16") for dims in ((4, 8), (8, 64))]
+    wide = [a.astype(np.float32) for a in inputs]
+    product = wide[0] @ wide[1]
+    greatest = product.max(1, keepdims=True).astype("bfloat16").astype(np.float32)
+    got = (product - greatest).astype("bfloat16")
+    (want,) = evaluated(STORED, inputs)
+    assert not np.array_equal(got, want)
+
+    def again(seed: int, scale: float) -> list[np.ndarray]:
+        return evaluate_noisily(parse_module(STORED), inputs, seed, scale)
+
+    assert difference([got], [want], again, is_tainted=True) is None
+    assert difference([got + got.dtype.type(1)], [want], again, is_tainted=True) is not None
+
+
 def test_the_minimiser_keeps_what_fails() -> None:
     text = generate(3)
     opcode = "get-tuple-element" if "get-tuple-element" in text else "parameter"

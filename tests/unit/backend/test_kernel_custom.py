@@ -6,7 +6,18 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.support.run_hlo import ADD, Array, check_text, normal, run_text
+from compiler.hlo.parser import parse_module
+from tests.support.run_hlo import (
+    ADD,
+    Array,
+    check_text,
+    compile_text,
+    expected,
+    normal,
+    run_compiled,
+    run_text,
+)
+from tpu_sim.isa.chips import load_chip
 
 
 def indices(seed: int, limit: int, *dims: int) -> Array:
@@ -171,6 +182,18 @@ def test_update_at_any_row_and_lane(starts: tuple[int, ...]) -> None:
     text = update("bf16[40,300]", "bf16[3,100]", 2)
     operand, piece = normal(0, 40, 300, dtype="bfloat16"), normal(1, 3, 100, dtype="bfloat16")
     check_text(text, [operand, piece, *map(np.int32, starts)], tolerance=0)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "s8"])
+def test_blocks_of_an_update_do_not_overlap(dtype: str) -> None:
+    """One would be fetched while the one before it is stored over its first planes."""
+    text = update(f"{dtype}[7,512,128]", f"{dtype}[7,256,128]", 3).replace("%u,", "%n,")
+    text = text.replace("  ROOT", f"  %n = {dtype}[7,256,128] negate(%u)\n  ROOT")
+    numpy = parse_module(text, "test.hlo").entry.parameters[0].array.dtype.numpy
+    operand, piece = (normal(i, 7, rows, 128).astype(numpy) for i, rows in enumerate((512, 256)))
+    inputs = [operand, piece, *map(np.int32, (0, 3, 0))]
+    run = run_compiled(compile_text(text, chip=load_chip("v5p")), inputs)
+    np.testing.assert_array_equal(run.outputs[0], expected(text, inputs)[0])
 
 
 def test_update_of_a_vector() -> None:
