@@ -69,6 +69,7 @@ _KEEPS_WIDE = (
 )
 _BATCHABLE = frozenset(elementwise.ELEMENTWISE_HANDLERS) | {
     "bitcast",
+    "bitcast-convert",
     "broadcast",
     "call",
     "constant",

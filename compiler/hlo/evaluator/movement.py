@@ -100,7 +100,8 @@ def _constant(ctx: Context, instr: HloInstruction, operands: Operands) -> Array:
 
 
 def _bitcast_convert(ctx: Context, instr: HloInstruction, operands: Operands) -> Array:
-    return reinterpret(np.asarray(operands[0]), instr.array.dtype).reshape(instr.array.dims)
+    result = reinterpret(np.asarray(operands[0]), instr.array.dtype)
+    return result if ctx.is_batched else result.reshape(instr.array.dims)
 
 
 def reinterpret(array: Array, target: DType) -> Array:

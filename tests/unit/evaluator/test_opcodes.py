@@ -259,6 +259,18 @@ def test_sort_keeps_equal_keys_in_order() -> None:
     np.testing.assert_array_equal(order, np.argsort(keys % 10, kind="stable"))
 
 
+def test_sort_by_the_bits_of_floats() -> None:
+    text = """
+    by { a = bf16[] parameter(0) b = bf16[] parameter(1) x = s16[] bitcast-convert(a)
+      y = s16[] bitcast-convert(b) ROOT r = pred[] compare(x, y), direction=GT }
+    ENTRY e { k = bf16[3,40] parameter(0)
+      ROOT s = bf16[3,40] sort(k), dimensions={1}, to_apply=by }"""
+    keys = np.random.default_rng(1).normal(size=(3, 40)).astype(BF16)
+    keys[0, :4] = [np.nan, np.inf, -np.inf, -0.0]
+    (got,) = run(text, keys)
+    np.testing.assert_array_equal(got.view(np.int16), np.sort(keys.view(np.int16), 1)[:, ::-1])
+
+
 def test_cholesky_of_an_indefinite_matrix_is_nan() -> None:
     text = "ENTRY e { a = f32[2,2] parameter(0) ROOT c = f32[2,2] cholesky(a), lower=true }"
     (got,) = run(text, np.array([[1, 2], [2, 1]], np.float32))
