@@ -124,8 +124,12 @@ def has_numbers_last(d: ScatterDims) -> bool:
 def combines_elements(d: ScatterDims) -> bool:
     """Whether every element of an update goes to a place of its own, found by the index vector alone,
     where it is combined by a common operation on 32 bits or replaces what was there."""
+    return len(d.batch_dims) == 1 and not d.operand_batch and _combines(d)
+
+
+def _combines(d: ScatterDims) -> bool:
     dtype = d.operand.array.dtype
-    if len(d.operands) != 1 or len(d.batch_dims) != 1 or d.operand_batch:
+    if len(d.operands) != 1:
         return False
     if dtype.packing != 1 or dtype.is_complex or set(d.index_map) & set(d.operand_window_dims):
         return False
@@ -145,12 +149,13 @@ def replaces(scatter: HloInstruction) -> bool:
 
 def combines_rows(d: ScatterDims) -> bool:
     """Whether every update is a whole row, found by the index vector, to which it is added, or with
-    which it is combined by another common operation on 32 bits."""
+    which it is combined by another common operation on 32 bits; of its own batch where there are batches."""
     rank = d.operand.array.rank
-    if rank < 2 or d.batch_dims != (0,) or d.operand_window_dims != (rank - 1,):
+    lead = (0, 1) if d.operand_batch == (0,) else (0,)
+    if rank < 2 or d.batch_dims != lead or d.operand_window_dims != (rank - 1,):
         return False
     is_whole = d.window_size(rank - 1) == d.operand.array.dims[-1]
-    return is_whole and combines_elements(d) and not replaces(d.scatter)
+    return is_whole and _combines(d) and not replaces(d.scatter)
 
 
 def can_stay_batched(d: ScatterDims) -> bool:

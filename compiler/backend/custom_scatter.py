@@ -242,9 +242,9 @@ class Scatter:
         """Combine `trips` of a chunk's updates, whose indices are staged, from number `begin` on."""
         b = self.builder
         if self.cut.by_rows and self._words is not None:
-            rows = RowGroups(
-                emitter, self.dims, self._words, context.outputs[0], self._origin(_CHUNK)
-            )
+            batch = self._batch() if self.dims.operand_batch else None
+            target, origin = context.outputs[0], self._origin(_CHUNK)
+            rows = RowGroups(emitter, self.dims, self._words, target, origin, batch)
             rows.emit(first, begin, trips)
             return
         if self._is_straight(context.outputs):

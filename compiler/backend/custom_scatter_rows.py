@@ -34,7 +34,10 @@ _ANY = 0x7FFFFFFF
 
 
 class RowGroups:
-    """Combines a chunk's updates with their rows of `target`; `origin` numbers its first one."""
+    """Combines a chunk's updates with their rows of `target`; `origin` numbers its first one.
+
+    `batch`: which batch both are of, where operand and updates have batches.
+    """
 
     def __init__(
         self,
@@ -43,6 +46,7 @@ class RowGroups:
         words: IndexWords,
         target: VmemArray,
         origin: Expr,
+        batch: Expr | None = None,
     ) -> None:
         self._emitter = emitter
         self._b = emitter.builder
@@ -51,6 +55,7 @@ class RowGroups:
         self._words = words
         self._target = target
         self._origin = origin
+        self._batch = () if batch is None else (batch,)
         self._reducer = reducer_of(dims.scatter)
         self._low = [emit_index(self._b, low, emitter.sregs) for low in target.origin[:-1]]
 
@@ -94,19 +99,19 @@ class RowGroups:
 
     @property
     def _is_one_row(self) -> bool:
-        """Whether the one component of an index vector is the row."""
-        return self._target.shape.rank == 2
+        """Whether the one component of an index vector is the row, in its batch if there is one."""
+        return self._target.shape.rank - len(self._dims.operand_batch) == 2
 
     @property
     def _last_word(self) -> int:
-        return self._target.extent[0] - 1 if self._is_one_row else _ANY
+        return self._target.extent[-2] - 1 if self._is_one_row else _ANY
 
     def _brought(self, lead: Expr, key: VReg, is_there: MReg) -> list[VReg]:
         """Of each column tile, what every update of a register brings to its row."""
         ops, neutral = self._ops, neutral_of(self._ops, self._reducer)
         values = []
         for column in range(self._target.col_tiles):
-            index = (lead, const(column * LANES) + var(LANE))
+            index = (*self._batch, lead, const(column * LANES) + var(LANE))
             update = self._emitter.emit(self._dims.updates, index)
             values.append(ops.select(is_there, update, neutral))
         turns = [(0, down) for down in range(1, SUBLANES)]
@@ -138,6 +143,9 @@ class RowGroups:
         key: SReg = 0
         components = {dim: number for number, dim in enumerate(self._dims.index_map)}
         for dim in range(self._target.shape.rank - 1):
+            if dim in self._dims.operand_batch:  # a block has one
+                places.append(0)
+                continue
             start: SReg = 0  # where no index says it
             if dim in components:
                 start = self._words.component(vector, components[dim], ahead)

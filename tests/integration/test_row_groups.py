@@ -65,6 +65,41 @@ def test_rows_meet_in_registers(name: str, machine: str) -> None:
     assert np.array_equal(got, expected(text, inputs)[0])
 
 
+# operand, number of updates, KiB of VMEM
+OF_BATCHES = {
+    "each its own rows": ((3, 21, 128), 77, 131072),
+    "found by two components": ((2, 5, 9, 130), 40, 131072),
+    "in chunks and blocks": ((2, 1536, 256), 1203, 2048),
+}
+
+
+@pytest.mark.parametrize("name", OF_BATCHES)
+@pytest.mark.parametrize("machine", ["numpy", "llvm"])
+def test_rows_of_batches_meet_in_registers(name: str, machine: str) -> None:
+    (batches, *dims), count, vmem = OF_BATCHES[name]
+    shape = f"f32[{','.join(map(str, (batches, *dims)))}]"
+    mapped = ",".join(str(1 + d) for d in range(len(dims) - 1))
+    text = f"""HloModule m
+{binary("f", "add", "f32")}
+ENTRY e {{
+  x = {shape} parameter(0)
+  i = s32[{batches},{count},{len(dims) - 1}] parameter(1)
+  u = f32[{batches},{count},{dims[-1]}] parameter(2)
+  ROOT r = {shape} scatter(x, i, u), inserted_window_dims={{{mapped}}}, index_vector_dim=2,
+    update_window_dims={{2}}, scatter_dims_to_operand_dims={{{mapped}}}, input_batching_dims={{0}},
+    scatter_indices_batching_dims={{0}}, to_apply=f
+}}
+"""
+    rng = np.random.default_rng(len(name))
+    sizes = ((batches, *dims), (batches, count, dims[-1]))
+    x, u = (rng.integers(-9, 9, size).astype(np.float32) for size in sizes)
+    index = np.stack([places(tuple(dims), count, 3 + n) for n in range(batches)])
+    made = compile_text(text, chip=replace(load_chip("v5e"), vmem_bytes=vmem << 10))
+    assert any("by rows" in kernel.note for kernel in made.program.kernels.values())
+    (got,) = run_compiled(made, [x, index, u], machine).outputs
+    assert np.array_equal(got, expected(text, [x, index, u])[0])
+
+
 def test_nothing_is_added_elsewhere() -> None:
     """What an update outside brings goes nowhere, though it be no number; zeros keep their sign."""
     text = scatter((16, 128), 24, "add", "f32")
