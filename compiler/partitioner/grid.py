@@ -233,6 +233,31 @@ class Grid:
             self.orders.append(known)
         return tuple(dims), self.orders.index(known)
 
+    def first_tiles(self, cut: Cut, counts: Sequence[int]) -> Cut | None:
+        """The cut by the first axes of each dimension alone, which make so many tiles, in another order of
+        devices if it takes one; None where the tiles are no multiple of these."""
+        ends = [self._end(axes, count) for axes, count in zip(cut.dims, counts, strict=True)]
+        if None not in ends:
+            dims = tuple(axes[:end] for axes, end in zip(cut.dims, ends, strict=True))
+            return replace(cut, dims=dims).normal()
+        if any(self.count(axes) % count for axes, count in zip(cut.dims, counts, strict=True)):
+            return None
+        used = cut.used()
+        rest = [axis for axis in range(len(self.sizes)) if axis not in used]
+        split = [
+            size
+            for axes, count in zip(cut.dims, counts, strict=True)
+            for size in (count, self.count(axes) // count)
+        ]
+        devices = np.array(self.orders[cut.order]).reshape(self.sizes).transpose(*used, *rest)
+        dims, order = self._foreign(devices.reshape(*split, -1))
+        return Cut(dims[: 2 * len(counts) : 2], (), order).normal()
+
+    def _end(self, axes: Axes, count: int) -> int | None:
+        """How many of the first axes make so many tiles; None when no number of them does."""
+        ends = (end for end in range(len(axes) + 1) if self.count(axes[:end]) == count)
+        return next(ends, None)
+
     def _strided(self, axes: Axes, index: Devices) -> Devices:
         """The position in the grid of tile `index` along the axes, all other digits zero."""
         total = np.zeros_like(index)

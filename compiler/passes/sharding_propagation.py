@@ -93,8 +93,12 @@ def _is_closed(sharding: TensorSharding) -> bool:
 
 
 def _state(program: Program, values: Values) -> None:
-    """Give values the shardings that are stated for them, and join those of a group."""
-    for instr, stated in program.stated.items():
+    """Give values the shardings that are stated for them, and join those of a group.
+
+    Those at the boundaries of manual regions come first: shapes inside follow from them.
+    """
+    borders = {*program.manual, *(instr.operands[0] for instr in program.manual)}
+    for instr, stated in sorted(program.stated.items(), key=lambda item: item[0] not in borders):
         for value, sharding in zip(values.of[instr], stated, strict=True):
             if sharding is not None and not value.is_fixed:
                 value.fix(sharding)

@@ -148,6 +148,14 @@ class Mesh:
         devices = np.array(self.device_ids).reshape(sizes).transpose(order)
         return Tiles(dims, devices=tuple(devices.reshape(-1).tolist()))
 
+    def is_within(self, axis: Axis, other: Mesh, axes: Axes) -> bool:
+        """Whether devices that only this axis tells apart are so by no axis of another mesh but these."""
+        groups = other.tiles([other.rest(axes), axes]).array()
+        group_of = np.empty(groups.size, np.int64)
+        group_of[groups] = np.arange(len(groups))[:, None]
+        lines = group_of[self.tiles([self.rest((axis,)), (axis,)]).array()]
+        return bool((lines == lines[:, :1]).all())
+
     @functools.cached_property
     def _position(self) -> Devices:
         """Where in the order of the mesh each device stands."""

@@ -59,6 +59,12 @@ class Value:
             else:
                 self.axes[dim], self.is_open[dim] = found.axes, found.is_open
 
+    def forget(self) -> None:
+        """Take back what the program states."""
+        self.is_fixed, self.mesh = False, None
+        self.axes, self.is_open = [()] * len(self.dims), [True] * len(self.dims)
+        self.blocked, self.unreduced, self.waiting = (), (), {}
+
     def take_turn(self, priority: int) -> None:
         """Let what waits for this priority count."""
         for dim, found in self.waiting.pop(priority, ()):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 from compiler.diagnostics import CompileError
@@ -88,28 +87,23 @@ def _conditional(region: Region, instr: Instr) -> Held:
 # Regions with shapes of each device's own.
 
 
-def _split(grid_count: int, axes: Axes, region: Region) -> int:
-    """How many of the first axes make so many tiles; -1 when no number of them does."""
-    ends = (e for e in range(len(axes) + 1) if region.grid.count(axes[:e]) == grid_count)
-    return next(ends, -1)
-
-
-def _joined(region: Region, instr: Instr, outer: Instr, inner: Instr, cut: Cut) -> Cut:
-    """The cut outside of a manual region: by its manual axes first, then as inside."""
+def _joined(region: Region, instr: Instr, outer: Instr, inner: Instr, cut: Cut) -> tuple[Cut, Cut]:
+    """The cut outside of a manual region, by its manual axes first, then as inside; and that inside."""
     (said,) = region.hints(outer)
-    dims = []
-    for dim, (a, b) in enumerate(zip(outer.array.dims, inner.array.dims, strict=True)):
-        axes = said.dims[dim] if said is not None else ()
-        end = _split(a // b if b else 1, axes, region)
-        if end < 0 or b * math.prod(region.grid.sizes[x] for x in axes[:end]) != a:
-            raise CompileError(
-                f"%{instr.name}: dimension {dim} of {a} is not {b} times the tiles that "
-                "the sharding outside gives it",
-                instr.span,
-            )
-        dims.append((*axes[:end], *cut.dims[dim]))
-    order = said.order if said is not None and said.used() else cut.order
-    return Cut(tuple(dims), _sums(region, outer, inner), order)
+    outside, inside = outer.array.dims, inner.array.dims
+    counts = [a // b if b else 1 for a, b in zip(outside, inside, strict=True)]
+    first = region.grid.first_tiles(said or Cut.whole(outer.array.rank), counts)
+    if first is None or tuple(b * n for b, n in zip(inside, counts, strict=True)) != outside:
+        raise CompileError(
+            f"%{instr.name}: {list(outside)} is not {list(inside)} times the tiles that "
+            "the sharding outside gives it",
+            instr.span,
+        )
+    if first.used() and cut.used() and first.order != cut.order:
+        cut = Cut.whole(inner.array.rank)
+    order = first.order if first.used() else cut.order
+    dims = [(*a, *b) for a, b in zip(first.dims, cut.dims, strict=True)]
+    return Cut(tuple(dims), _sums(region, outer, inner), order), cut
 
 
 def _sums(region: Region, outer: Instr, inner: Instr) -> Axes:
@@ -125,8 +119,7 @@ def _enter(region: Region, instr: Instr) -> Held:
     """An array in its cut is, inside, an array of the device's own."""
     (operand,) = instr.operands
     (hint,) = _cuts_of(region, instr)
-    inside = _whole_tiles(region, instr, hint)
-    outside = _joined(region, instr, operand, instr, inside)
+    outside, inside = _joined(region, instr, operand, instr, _whole_tiles(region, instr, hint))
     made = region.need(operand, outside)
     return Value(instr.array.dims, instr.array.dtype, {inside.normal(): made}, None, hint)
 
@@ -134,8 +127,8 @@ def _enter(region: Region, instr: Instr) -> Held:
 def _leave(region: Region, instr: Instr) -> Held:
     (operand,) = instr.operands
     source = region.value(operand)
-    inside = _whole_tiles(region, operand, next(region.hinted(source)))
-    outside = _joined(region, instr, instr, operand, inside)
+    wanted = _whole_tiles(region, operand, next(region.hinted(source)))
+    outside, inside = _joined(region, instr, instr, operand, wanted)
     (hint,) = region.hints(instr)
     made, dtype = region.need(operand, inside), instr.array.dtype
     combiner = region.b.sum_of(dtype) if outside.partial else None

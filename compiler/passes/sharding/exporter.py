@@ -12,7 +12,7 @@ from compiler.hlo.sharding import HloSharding, leaf_count
 from compiler.passes.sharding.importer import Program
 from compiler.passes.sharding.statements import SHARDY
 from compiler.rewrite.graph import emit
-from compiler.sharding.mesh import Axes
+from compiler.sharding.mesh import Axes, Axis
 from compiler.sharding.op_rules import FULL_TO_SHARD
 from compiler.sharding.placement import is_equal_placement
 from compiler.sharding.projection import product
@@ -44,14 +44,22 @@ def _settle_boundaries(program: Program, values: Values) -> None:
         (given,), (made,) = values.of[instr.operands[0]], values.of[instr]
         is_entering = instr.attrs["custom_call_target"] == FULL_TO_SHARD
         around, inside = (given, made) if is_entering else (made, given)
-        own = [axis for axis in inside.manual if axis not in around.manual]
+        is_one_mesh = around.mesh == inside.mesh
         for dim, axes in enumerate(around.axes):
+            cut = tuple(axis for axis in axes if _is_manual(axis, around, inside))
             if is_entering:
-                cut = tuple(axis for axis in axes if any(axis.overlaps(m) for m in own))
-                around.axes[dim] = (*cut, *inside.axes[dim])
-            else:
-                left = tuple(axis for axis in axes if not any(axis.overlaps(m) for m in own))
-                inside.axes[dim] = left
+                around.axes[dim] = (*cut, *inside.axes[dim]) if is_one_mesh else cut
+            elif is_one_mesh:
+                inside.axes[dim] = tuple(axis for axis in axes if axis not in cut)
+
+
+def _is_manual(axis: Axis, around: Value, inside: Value) -> bool:
+    """Whether an axis that cuts an array outside of a region is a manual one inside."""
+    if around.mesh == inside.mesh:
+        return any(axis.overlaps(other) for other in inside.manual)
+    if around.mesh is None or inside.mesh is None:
+        return False
+    return around.mesh.is_within(axis, inside.mesh, inside.manual)
 
 
 def _drop_if_equal(note: Instr, program: Program) -> None:

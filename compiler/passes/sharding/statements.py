@@ -199,10 +199,10 @@ def common_mesh(shardings: Iterable[HloSharding], device_count: int) -> Mesh:
 
 
 def _over_own_mesh(sharding: HloSharding, rank: int) -> TensorSharding:
-    """A tile assignment over a mesh made for it alone: an axis for each of its dimensions."""
+    """A tile assignment over a mesh made for it alone: an axis for each dimension that it cuts."""
     tiles = sharding.tiles
     assert tiles is not None
-    sizes = [(f"own_{i}", size) for i, size in enumerate(tiles.dims)]
+    sizes = [(f"own_{i}", size) for i, size in enumerate(d for d in tiles.dims if d > 1)]
     devices = tuple(tiles.array().reshape(-1).tolist())
     mesh = Mesh(tuple(sizes), devices)
     found = TensorSharding.from_hlo(sharding, mesh, rank)
