@@ -245,7 +245,8 @@ class NoisyInterpreter(Interpreter):
         instr = step.instr
         if instr.opcode in SUMS and not self._body_rounds(instr):
             moved = {**values, **self._with_nans_reordered(instr, operands)}
-            return self._with_start_last(instr, operands, super()._execute(step, moved))
+            result = self._with_start_last(instr, operands, super()._execute(step, moved))
+            return self._signed(result) if _chooses_between_zeros(instr, operands) else result
         if is_whole(instr, operands):
             return self._signed(super()._execute(step, values))
         moved = dict(values)
@@ -406,6 +407,16 @@ class NoisyInterpreter(Interpreter):
 
     def _body_rounds(self, instr: HloInstruction) -> bool:
         return any(rounds(callee) for callee in instr.called_computations())
+
+
+def _chooses_between_zeros(instr: HloInstruction, operands: Sequence[Array]) -> bool:
+    """Whether a choice by comparison meets zeros of both signs: the one that comes last stays."""
+    bodies = instr.called_computations()
+    if not any(node.opcode == "select" for body in bodies for node in body):
+        return False
+    zeros = [o[np.asarray(o == 0)] for o in operands if from_numpy(o.dtype).is_float]
+    signs = [np.signbit(z.astype(np.float32)) for z in zeros]
+    return any(s.any() for s in signs) and not all(s.all() for s in signs)
 
 
 def evaluate_noisily(
