@@ -6,6 +6,11 @@ A convolution reads an element once for each tap, one of a resized image for eac
 beside the product, so a product of many columns hides some work; what is left is weighed against writing the
 value and reading it again.
 
+Where rows lie otherwise in the product than in what the value is made of (a scan over time of rows by
+example), a register is put together of eight: of the stored value once, in the loads for each array.
+
+    dot(reshape(transpose(x * a + shifted(x) * b, {1,0,2})), kernel)
+
 Lanes that are turned for an array which is then repeated (`is_repeated_turn`) are turned once as well.
 """
 
@@ -25,6 +30,10 @@ _OP_CYCLES = 0.5
 """Of an operation on a register: convolutions with five before them take 2.5 cycles a register more."""
 _COLUMNS = 128
 """Of a product that take as long as a register of its left side takes to be loaded and pushed."""
+_PICKED_CYCLES = 36
+"""To put a register together of rows that lie in eight others."""
+_MOST_VISITED = 64
+"""Steps back to what a value is made of; of more, no loads are counted."""
 _LEAST_COPIES = 4
 """Of an array whose lanes are turned: at 43 cycles a register, each copy costs more than storing it."""
 _STORED_CYCLES = 17
@@ -42,6 +51,8 @@ def is_better_done_once(value: HloInstruction, op_count: int) -> bool:
     if read is None:
         return False
     copies, columns = read
+    if _moves_rows_behind(value) and (_loads(value) - 1) * _PICKED_CYCLES > _STORED_CYCLES:
+        return True
     hidden = -(-columns // _COLUMNS) - 1
     return copies * max(op_count * _OP_CYCLES - hidden, 0) > _STORED_CYCLES
 
@@ -94,6 +105,48 @@ def _only_product(value: HloInstruction) -> tuple[HloInstruction, int] | None:
                 seen.add(user)
                 pending.append(user)
     return products.pop() if len(products) == 1 else None
+
+
+def _moves_rows_behind(value: HloInstruction) -> bool:
+    """Whether a transpose between the value and its product moves rows."""
+    pending, seen = list(value.users), set(value.users)
+    while pending:
+        node = pending.pop()
+        if node.opcode == "transpose":
+            dims = node.operands[0].array.dims
+            order = [d for d in node.dimensions if dims[d] != 1]
+            if order[-2:] != sorted(order)[-2:]:
+                return True
+        if node.opcode in _SHAPE_OPS or node.opcode == "convert":
+            fresh = [u for u in node.users if u not in seen]
+            seen.update(fresh)
+            pending += fresh
+    return False
+
+
+def _loads(value: HloInstruction) -> int:
+    """Places of large arrays that an element of the value is computed of."""
+    least = value.array.element_count // 2
+    found: set[tuple[HloInstruction, ...]] = set()
+    pending: list[tuple[HloInstruction, ...]] = [(value,)]
+    for _ in range(_MOST_VISITED):
+        if not pending:
+            return len(found)
+        node, *path = pending.pop()
+        if OPCODES[node.opcode].has(Trait.SYMBOLIC):
+            continue
+        is_elementwise = OPCODES[node.opcode].has(Trait.ELEMENTWISE)
+        large = [
+            o
+            for o in node.operands
+            if isinstance(o.shape, ArrayShape) and o.array.element_count >= least
+        ]
+        if not is_elementwise and node.opcode not in _SHAPE_OPS:
+            found.add((node, *path))
+            continue
+        way = path if is_elementwise else [node, *path]
+        pending += [(operand, *way) for operand in large]
+    return 1
 
 
 def _copies(
