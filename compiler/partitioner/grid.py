@@ -48,7 +48,8 @@ class Cut:
 
     def with_dim(self, dim: int, axes: Axes) -> Cut:
         """The same with other axes in one dimension."""
-        return replace(self, dims=(*self.dims[:dim], axes, *self.dims[dim + 1 :]))
+        dims = (*self.dims[:dim], axes, *self.dims[dim + 1 :])
+        return Cut(dims, self.partial, self.order)
 
     def used(self) -> Axes:
         """All axes that cut a dimension."""
@@ -70,6 +71,7 @@ class Grid:
 
     sizes: Dims
     orders: list[Dims] = field(default_factory=list)
+    _counts: dict[Axes, int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @staticmethod
     def of(device_count: int, shardings: Iterable[HloSharding]) -> Grid:
@@ -94,8 +96,11 @@ class Grid:
         return math.prod(self.sizes)
 
     def count(self, axes: Axes) -> int:
-        """Into how many tiles the axes cut."""
-        return math.prod(self.sizes[a] for a in axes)
+        """Into how many tiles the axes cut; kept, since searches for routes ask for little else."""
+        found = self._counts.get(axes)
+        if found is None:
+            found = self._counts[axes] = math.prod(self.sizes[a] for a in axes)
+        return found
 
     def local(self, dims: Sequence[int], cut: Cut) -> Dims:
         """The dimensions of a device's part."""

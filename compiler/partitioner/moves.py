@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
@@ -62,6 +63,7 @@ class _Search:
     dims: Dims
     width: int
     goal: Cut
+    _sizes: dict[tuple[Axes, ...], int] = field(default_factory=dict)
 
     def run(self, starts: tuple[Cut, ...]) -> tuple[float, int, tuple[Move, ...]]:
         """Uniform cost search from all starts at once; if it grows too long, by way of the whole."""
@@ -70,6 +72,7 @@ class _Search:
             (0.0, next(number), cut, index, ()) for index, cut in enumerate(starts)
         ]
         done: set[Cut] = set()
+        least: dict[Cut, float] = {}
         while queue:
             cost, _, cut, index, path = heapq.heappop(queue)
             if cut == self.goal:
@@ -78,16 +81,22 @@ class _Search:
                 continue
             done.add(cut)
             for move in self._moves(cut, is_direct=len(done) > _MOST_STATES):
-                if move.after not in done:
-                    total = cost + self._cost(cut, move)
-                    heapq.heappush(queue, (total, next(number), move.after, index, (*path, move)))
+                after = move.after
+                if after in done:
+                    continue
+                total = cost + self._cost(cut, move)
+                if total < least.get(after, math.inf):
+                    least[after] = total
+                    heapq.heappush(queue, (total, next(number), after, index, (*path, move)))
         raise AssertionError(f"no way from {starts} to {self.goal}")
 
     def _bytes(self, cut: Cut) -> int:
-        total = self.width
-        for size in self.grid.local(self.dims, cut):
-            total *= size
-        return total
+        """Bytes of a device's part."""
+        found = self._sizes.get(cut.dims)
+        if found is None:
+            found = self.width * math.prod(self.grid.local(self.dims, cut))
+            self._sizes[cut.dims] = found
+        return found
 
     def _cost(self, cut: Cut, move: Move) -> float:
         n = self.grid.count(move.axes)
