@@ -149,8 +149,7 @@ def _fft(q: Inference) -> Shape:
     kind = q.attrs.get("fft_type", "FFT")
     c128 = BY_NAME["c128"]
     dims = list(operand.dims)
-    taken = (*lengths[:-1], lengths[-1] // 2 + 1 if lengths[-1] else 0)
-    wanted = taken if kind == "IRFFT" else lengths
+    wanted = (*lengths[:-1], lengths[-1] // 2 + 1) if kind == "IRFFT" else lengths
     fits = 0 in dims or tuple(dims[-count:]) == wanted
     q.require(fits, f"{kind} of {dims_text(operand)}, fft_length wants {list(wanted)}")
     if kind == "RFFT":

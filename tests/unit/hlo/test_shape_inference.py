@@ -8,6 +8,7 @@ from compiler.diagnostics import CompileError
 from compiler.hlo.parser import parse_module
 from compiler.hlo.shape import is_compatible
 from compiler.hlo.shape_inference import infer_instruction_shape, infer_shape
+from compiler.hlo.verifier import verify
 
 HELPERS = """
 sum { a = f32[] parameter(0) b = f32[] parameter(1) c = f32[] add(a, b) }
@@ -152,3 +153,13 @@ def test_unknown_opcodes_and_operand_counts_are_refused() -> None:
 def test_open_results_must_be_declared() -> None:
     with pytest.raises(CompileError, match="must be given"):
         infer_shape("custom-call", [])
+
+
+def test_half_a_spectrum_of_nothing_has_one_place() -> None:
+    """What JAX makes of `irfft` along a dimension of one element."""
+    text = """HloModule m
+    ENTRY e { x = c64[3,1] parameter(0)
+      ROOT r = f32[3,0] fft(x), fft_type=IRFFT, fft_length={0} }"""
+    module = parse_module(text, "m.hlo")
+    verify(module)
+    assert module.entry.root_instruction.array.dims == (3, 0)
