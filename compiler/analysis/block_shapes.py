@@ -39,9 +39,9 @@ def block_shapes(
 
 
 def last_resort(space: IterationSpace, *, has_dot: bool) -> Iterator[tuple[int, ...]]:
-    """Blocks for when no others fit: dimensions that are better whole are cut too."""
-    if any(d.better_whole or not d.parallel for d in space.dims):
-        dims = tuple(replace(d, better_whole=False) for d in space.dims)
+    """Blocks for when no others fit: dimensions that are better whole are cut too, at any place."""
+    if any(d.better_whole or d.period > 1 or not d.parallel for d in space.dims):
+        dims = tuple(replace(d, better_whole=False, period=1) for d in space.dims)
         yield from block_shapes(replace(space, dims=dims), (*_DEPTH_LIMITS, 1), has_dot=has_dot)
 
 
@@ -92,6 +92,9 @@ def _block(dim: IterationDim, limit: int) -> int:
     one that lies within or holds whole ones."""
     if limit >= dim.tiles:
         return dim.tiles
+    if dim.period > 1:
+        wholes = [d for d in _divisors(dim.tiles) if d % dim.period == 0]
+        return max((d for d in wholes if d <= limit), default=wholes[0])
     if dim.merged:
         return max(d for d in _divisors(dim.tiles) if d <= limit and _is_within(d, dim.merged))
     divisor = max(d for d in _divisors(dim.tiles) if d <= limit)

@@ -11,7 +11,9 @@ all arrays that it moves are whole vreg tiles.
 
 from __future__ import annotations
 
+import itertools
 import math
+import operator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -22,12 +24,16 @@ from compiler.analysis.indexing_boxes import LANES, SUBLANES, tile_units
 from compiler.analysis.indexing_maps import start_variable
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloInstruction
+from compiler.hlo.opcodes import Trait, with_any
 from compiler.hlo.shape import ArrayShape
 
 _DOT_ROWS = 16
 _MANY_PARTS = 4
 _MOST_JOINED = 64
 """Column tiles that code is made for one by one."""
+_MOST_PERIOD = 64
+"""Tiles of rows that code is made for one by one."""
+_MOVES = with_any(Trait.INDEX_MAP | Trait.PIECEWISE)
 _LONG_DEPTH = 4096
 """Elements of K from which cutting it is tried."""
 
@@ -36,9 +42,10 @@ _LONG_DEPTH = 4096
 class IterationDim:
     """One dimension: `size` elements in blocks of multiples of `unit`.
 
-    One that is `better_whole` is cut only where nothing fits otherwise. Blocks of one that is
-    `disjoint` divide it, so that none holds what another one does. `merged`: units after which an
-    outer one of several dimensions that it stands for goes on.
+    One that is `better_whole` is cut only where nothing fits otherwise, one with a `period` only into
+    multiples of so many units. Blocks of one that is `disjoint` divide it, so that none holds what
+    another one does. `merged`: units after which an outer one of several dimensions that it stands
+    for goes on.
     """
 
     size: int
@@ -48,6 +55,7 @@ class IterationDim:
     better_whole: bool = False
     disjoint: bool = False
     merged: tuple[int, ...] = ()
+    period: int = 1
 
     @cached_property
     def tiles(self) -> int:
@@ -87,6 +95,8 @@ def iteration_space(body: FusionBody, kind: str, parts: DotParts) -> IterationSp
             dims[number] = replace(dims[number], better_whole=True)
     if body.dot is not None and len(dims) >= 2:
         dims[-2] = _in_merged_rows(body, _in_packed_rows(dims[-2]))
+    if len(dims) == 2:
+        dims[0] = _with_period(body, dims[0])
     if whole_rows and dims:
         dims[-1] = replace(dims[-1], splittable=False)
     if body.dot is not None and parts.passes == 1 and not parts.integer:
@@ -174,6 +184,25 @@ def _in_merged_rows(body: FusionBody, dim: IterationDim) -> IterationDim:
                 periods.update(math.prod(lead[n:]) for n in range(1, len(lead)))
     units = {p // dim.unit for p in periods if p % dim.unit == 0 and 1 < p < dim.size}
     return replace(dim, merged=tuple(sorted(units)))
+
+
+def _with_period(body: FusionBody, rows: IterationDim) -> IterationDim:
+    """Rows that move in groups which begin at any row of a tile: after a period they do so alike.
+
+    Blocks of whole periods know where in a tile each of them begins.
+    """
+    found = 1
+    for node in body.computation:
+        if node.opcode == "reshape" and node.array.dims[:-1] == (rows.size,):
+            source = node.operands[0]
+            lead = source.array.dims[:-1]
+            if source.opcode not in _MOVES or math.prod(lead) != rows.size:
+                continue
+            for count in itertools.accumulate(reversed(lead[1:]), operator.mul):
+                tiles = math.lcm(found * rows.unit, count) // rows.unit
+                if count % rows.unit and tiles <= _MOST_PERIOD and rows.tiles % tiles == 0:
+                    found = tiles
+    return replace(rows, period=found)
 
 
 def _is_even(size: int, units: set[int]) -> bool:

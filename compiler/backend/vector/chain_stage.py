@@ -7,7 +7,7 @@ through VMEM but what the chain reads, its results and what it leaves for other 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from compiler.analysis.indexing import Expr, linearize, ranged, var
@@ -17,8 +17,9 @@ from compiler.backend.vector.arrays import VmemArray
 from compiler.backend.vector.core import ElementEmitter
 from compiler.backend.vector.index_values import LANE, SUBLANE
 from compiler.backend.vector.ops import value_class
-from compiler.backend.vector.probe import inner_point, operations, probe_emitter
+from compiler.backend.vector.probe import inner_point, probe_emitter, work
 from compiler.backend.vector.reduce_stage import RowReduction
+from compiler.backend.vector.row_periods import period_of_rows
 from compiler.backend.vector.row_splits import row_factors, row_variable, split_rows
 from compiler.backend.vector.small_floats import settle
 from compiler.backend.vector.stage import BoxStage, emit_tile
@@ -76,13 +77,24 @@ def emit_chain_stage(emitter: ElementEmitter, chain: Chain) -> None:
     """See `VectorEmitter.emit_chain_stage`."""
     emitter.bind_starts(chain.nodes)
     rows = chain.rows
-    factors = row_factors(rows.space, _read_indices(emitter, rows, chain.nodes))
+    indices = _read_indices(emitter, rows, chain.nodes)
+    factors = row_factors(rows.space, indices)
     probe = ChainBlocks(probe_emitter(emitter), chain)
     space, body = split_rows(rows.space, factors, probe.block)
     point = inner_point(probe.emitter, space)
-    cost = operations(probe.emitter, lambda: body(point))
-    space, body = split_rows(rows.space, factors, ChainBlocks(emitter, chain).block)
-    TileLoops(emitter.builder, emitter.sregs).run(space, cost, body, _BODY_OPS)
+    cost = work(probe.emitter, lambda: body(point))
+    loops = TileLoops(emitter.builder, emitter.sregs)
+    blocks = ChainBlocks(emitter, chain)
+
+    def block_of(other: ElementEmitter) -> Callable[[TilePoint], None]:
+        return ChainBlocks(other, chain).block
+
+    found = period_of_rows(emitter, rows.space, indices, cost.issue_cycles, block_of)
+    if found is None:
+        space, body = split_rows(rows.space, factors, blocks.block)
+        loops.run(space, cost.operations, body, _BODY_OPS)
+    else:
+        found.run(loops, rows.space, _BODY_OPS, blocks.block)
     emitter.builder.new_block()
 
 

@@ -15,12 +15,12 @@ from dataclasses import replace
 from compiler.analysis.indexing import Expr, Quotient, Remainder, Var, linearize, ranged
 from compiler.backend.vector.tile_loops import TilePoint, TileSpace
 
-_ROW = "row_split"
+ROW = "row_split"
 
 
 def row_variable(space: TileSpace) -> Expr:
     """A variable for the row tile, which `row_factors` then looks for."""
-    return ranged(_ROW, space.row_tiles)
+    return ranged(ROW, space.row_tiles)
 
 
 def row_factors(space: TileSpace, indices: Iterable[Expr]) -> tuple[int, ...]:
@@ -73,6 +73,6 @@ def _periods(index: Expr) -> Iterator[int]:
 def _row_factor(atom: Quotient | Remainder) -> int:
     """The factor of the row variable in an atom's body, 0 where it has none of its own."""
     for inner, factor in atom.body.terms:
-        if isinstance(inner, Var) and inner.name == _ROW:
+        if isinstance(inner, Var) and inner.name == ROW:
             return factor
     return 0

@@ -19,6 +19,7 @@ from compiler.backend.vector.core import ElementEmitter
 from compiler.backend.vector.index_values import LANE, SUBLANE
 from compiler.backend.vector.ops import value_class
 from compiler.backend.vector.probe import Work, axis, inner_point, probe_emitter, work
+from compiler.backend.vector.row_periods import RowPeriod, period_of_rows
 from compiler.backend.vector.row_splits import row_factors, row_variable, split_rows
 from compiler.backend.vector.stage_cost import stage_packing
 from compiler.backend.vector.stores import Storer
@@ -148,27 +149,59 @@ def _run(emitter: ElementEmitter, loops: TileLoops, stage: BoxStage) -> None:
     it is known in which part it lies. Rows that stand for several dimensions of what is read are
     a loop each.
     """
-    factors = row_factors(stage.loops, _read_indices(emitter, stage))
+    indices = list(_read_indices(emitter, stage))
+    factors = row_factors(stage.loops, indices)
     space, body = split_rows(stage.loops, factors, partial(emit_tile, emitter, stage))
     if space.tile_count == 1:
         loops.run(space, 1, body)
         return
     operations, cost = _work(emitter, stage, factors)
-    runs = _runs(space) if cost > _DEAR_TILE else []
-    too_much = _ALIKE * cost / 2  # no choice below is of a run that takes as much
+    if cost <= _DEAR_TILE:
+        loops.run(space, operations, body)
+        return
+    period = _row_period(emitter, stage, indices, cost)
+    least = cost // 2 if period is None else min(cost // 2, period.issue_cycles)
+    too_much = _ALIKE * least  # no choice below is of a run that takes as much
+    runs = _runs(space)
     costs = [_most(_run_costs(emitter, stage, factors, run), too_much) for run in runs]
-    if costs and 2 * min(costs) < cost:
+    if costs and min(costs) < least:
         found = next(i for i, dearest in enumerate(costs) if dearest <= _ALIKE * min(costs))
         loops.run_columns_apart(space, costs[found], body, runs[found])
-        return
-    if cost > _DEAR_TILE and 1 < space.row_tiles <= _MOST_COPIES:
-        rows = _three(space.row_tiles)
-        dearest = _most((_cost(emitter, stage, factors, const(k)) for k in rows), cost / 2)
-        if 2 * dearest < cost:
-            step = max(1, min(space.row_tiles, BODY_OPS // max(1, dearest)))
-            loops.run_rows_apart(space, step, 1, body)
-            return
-    loops.run(space, operations, body)
+    elif period is not None:
+        period.run(loops, stage.loops, BODY_OPS, partial(emit_tile, emitter, stage))
+    elif not _run_rows_apart(emitter, loops, stage, factors, cost):
+        loops.run(space, operations, body)
+
+
+def _run_rows_apart(
+    emitter: ElementEmitter,
+    loops: TileLoops,
+    stage: BoxStage,
+    factors: tuple[int, ...],
+    cost: int,
+) -> bool:
+    """Loops in which each row tile has code of its own, where that takes less than half of `cost`."""
+    space, body = split_rows(stage.loops, factors, partial(emit_tile, emitter, stage))
+    if not 1 < space.row_tiles <= _MOST_COPIES:
+        return False
+    rows = _three(space.row_tiles)
+    dearest = _most((_cost(emitter, stage, factors, const(k)) for k in rows), cost / 2)
+    if 2 * dearest >= cost:
+        return False
+    step = max(1, min(space.row_tiles, BODY_OPS // max(1, dearest)))
+    loops.run_rows_apart(space, step, 1, body)
+    return True
+
+
+def _row_period(
+    emitter: ElementEmitter, stage: BoxStage, indices: Sequence[Expr], cost: int
+) -> RowPeriod | None:
+    """Rows after which what is read is cut alike, if it pays to know where a tile is in them."""
+
+    def tile_of(other: ElementEmitter) -> Callable[[TilePoint], None]:
+        return partial(emit_tile, other, stage)
+
+    return period_of_rows(emitter, stage.loops, indices, cost, tile_of)
 
 
 def _run_costs(

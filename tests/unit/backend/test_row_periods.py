@@ -1,0 +1,68 @@
+"""Rows that move in groups of a few are read by code that knows where in a tile each group begins."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tpuc
+from compiler.analysis.block_shapes import block_shapes, last_resort
+from compiler.analysis.iteration_space import IterationDim, IterationSpace
+from compiler.hlo.evaluator import evaluate
+from compiler.hlo.parser import parse_module
+from runtime.machines import MachineOptions
+
+_WINDOWS = """HloModule m
+f {{
+  a = {t}[] parameter(0)
+  b = {t}[] parameter(1)
+  ROOT r = {t}[] maximum(a, b)
+}}
+ENTRY e {{
+  x = {t}[{n},{h},{h},{c}] parameter(0)
+  s = {t}[{n},{top},{h},{c}] slice(x), slice={{[0:{n}], [{cut}:{h}], [0:{h}], [0:{c}]}}
+  u = {t}[{n},{cut},{h},{c}] slice(x), slice={{[0:{n}], [0:{cut}], [0:{h}], [0:{c}]}}
+  j = {t}[{n},{h},{h},{c}] concatenate(s, u), dimensions={{1}}
+  p = {t}[{n},{g},{w},{g},{w},{c}] reshape(j)
+  q = {t}[{n},{g},{g},{w},{w},{c}] transpose(p), dimensions={{0,1,3,2,4,5}}
+  r = {t}[{rows},{c}] reshape(q)
+  least = {t}[] constant(-inf)
+  m = {t}[{rows}] reduce(r, least), dimensions={{1}}, to_apply=f
+  b = {t}[{rows},{c}] broadcast(m), dimensions={{0}}
+  ROOT d = {t}[{rows},{c}] subtract(r, b)
+}}
+"""
+_TYPES = {"f32": np.float32, "bf16": ml_dtypes.bfloat16}
+_MACHINES = [MachineOptions(), MachineOptions("numpy", checked=True)]
+
+
+def _text(dtype: str, n: int, g: int, w: int, c: int) -> str:
+    h, cut = g * w, w // 2
+    names = {"t": dtype, "n": n, "g": g, "w": w, "c": c, "h": h, "cut": cut, "top": h - cut}
+    return _WINDOWS.format(**names, rows=n * h * h)
+
+
+@pytest.mark.parametrize("machine", _MACHINES, ids=["llvm", "checked"])
+@pytest.mark.parametrize("n, g, w, c", [(2, 8, 7, 24), (1, 4, 7, 130), (3, 2, 5, 8), (8, 4, 6, 16)])
+@pytest.mark.parametrize("dtype", _TYPES)
+def test_windows_of_an_image(
+    dtype: str, n: int, g: int, w: int, c: int, machine: MachineOptions
+) -> None:
+    text = _text(dtype, n, g, w, c)
+    x = np.random.default_rng(0).standard_normal((n, g * w, g * w, c)).astype(_TYPES[dtype])
+    (got,) = tpuc.compile(text, machine=machine)(x)
+    (want,) = evaluate(parse_module(text), [x])
+    np.testing.assert_array_equal(np.asarray(got), want)
+
+
+@pytest.mark.parametrize("dtype, cycles", [("f32", 200_000), ("bf16", 260_000)])
+def test_windows_take_a_few_loads_a_register(dtype: str, cycles: int) -> None:
+    assert tpuc.compile(_text(dtype, 8, 8, 7, 96)).estimate().cycles < cycles
+
+
+def test_blocks_hold_whole_periods_unless_nothing_fits() -> None:
+    rows = IterationDim(50176, 8, period=49)
+    space = IterationSpace((rows, IterationDim(96, 128)), ((0, 1),))
+    assert all(sizes[0] % 49 == 0 for sizes in block_shapes(space, has_dot=False))
+    assert any(sizes[0] < 49 for sizes in last_resort(space, has_dot=False))
