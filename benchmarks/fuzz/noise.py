@@ -73,9 +73,8 @@ class NoisyInterpreter(Interpreter):
 
     def _execute_rounded(self, step: Step, operands: Sequence[Any]) -> Any:
         """A product's result may stay in f32 for what is fused to it; its operands are as they lie."""
-        result = super()._execute_rounded(step, operands)
         if step.instr.opcode not in PRODUCTS or self.rng.random() < 0.25:
-            return result
+            return super()._execute_rounded(step, operands)
         narrow = [
             np.asarray(value).astype(operand.array.dtype.numpy)
             for value, operand in zip(operands, step.instr.operands, strict=True)

@@ -31,8 +31,8 @@ _DOT_ROWS = 16
 _MANY_PARTS = 4
 _MOST_JOINED = 64
 """Column tiles that code is made for one by one."""
-_MOST_PERIOD = 64
-"""Tiles of rows that code is made for one by one."""
+MOST_PERIOD = 64
+"""Tiles of rows in a period; each has code of its own (`backend/vector/row_periods.py`)."""
 _MOVES = with_any(Trait.INDEX_MAP | Trait.PIECEWISE)
 _LONG_DEPTH = 4096
 """Elements of K from which cutting it is tried."""
@@ -200,7 +200,7 @@ def _with_period(body: FusionBody, rows: IterationDim) -> IterationDim:
                 continue
             for count in itertools.accumulate(reversed(lead[1:]), operator.mul):
                 tiles = math.lcm(found * rows.unit, count) // rows.unit
-                if count % rows.unit and tiles <= _MOST_PERIOD and rows.tiles % tiles == 0:
+                if count % rows.unit and tiles <= MOST_PERIOD and rows.tiles % tiles == 0:
                     found = tiles
     return replace(rows, period=found)
 

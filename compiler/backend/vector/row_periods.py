@@ -13,13 +13,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from compiler.analysis.indexing import Atom, Expr, Quotient, Var
+from compiler.analysis.iteration_space import MOST_PERIOD
 from compiler.backend.vector.core import ElementEmitter
 from compiler.backend.vector.probe import Work, axis, inner_point, probe_emitter, work
 from compiler.backend.vector.row_splits import ROW
 from compiler.backend.vector.tile_loops import TileLoops, TilePoint, TileSpace
-
-_MOST_TILES = 64
-"""Of a period: each has code of its own."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +88,7 @@ def _row_periods(space: TileSpace, indices: Iterable[Expr]) -> Iterator[int]:
     atoms = {atom for index in indices for atom in _divisions(index)}
     is_whole = space.rows == space.row_tiles * 8 * space.packing
     most = sum(_growth_of(atom, 1) is not None for atom in atoms)
-    for tiles in range(2, min(space.row_tiles, _MOST_TILES) + 1):
+    for tiles in range(2, min(space.row_tiles, MOST_PERIOD) + 1):
         if tiles == space.row_tiles:
             yield tiles
         elif is_whole and space.row_tiles % tiles == 0 and most < len(atoms):
