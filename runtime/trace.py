@@ -19,6 +19,7 @@ all after the first `MOST_RECORDS`, which were not recorded one by one, are in o
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -89,18 +90,22 @@ def trace_events(
         end = run.start_cycle + run.cycles
     yield from _counters(end, 0.0, 0.0, chip)
     places = {track: (_TIME_PROCESS, n) for n, track in enumerate(tracks, _PROGRAM_TRACK)}
-    for number, run in enumerate(chosen):
-        yield from _detail_events(details.of_call(run), run, number, places, chip)
+    arrows = itertools.count(1)
+    for run in chosen:
+        yield from _detail_events(details.of_call(run), run, arrows, places, chip)
 
 
 def _detail_events(
     found: Iterable[Detail],
     run: KernelRun,
-    number: int,
+    numbers: Iterator[int],
     places: dict[str, tuple[int, int]],
     chip: Chip,
 ) -> Iterator[Event]:
-    """The slices within a call, and arrows from the transfers to the waits that they end."""
+    """The slices within a call, and arrows from the transfers to the waits that they end.
+
+    Each arrow takes the next of `numbers`: Perfetto drops arrows whose name is no integer.
+    """
     ends: dict[int, tuple[tuple[int, int], int]] = {}
     for detail in found:
         place, start = places[detail.track], run.start_cycle + detail.start
@@ -110,12 +115,12 @@ def _detail_events(
             ends[detail.transfer] = place, run.start_cycle + detail.end
         for transfer in detail.arrows:
             if transfer in ends:
-                arrow = f"{number}.{transfer}"
+                arrow = next(numbers)
                 yield _arrow("s", arrow, *ends[transfer], chip)
                 yield _arrow("f", arrow, place, start + cycles, chip)
 
 
-def _arrow(phase: str, name: str, place: tuple[int, int], cycle: int, chip: Chip) -> Event:
+def _arrow(phase: str, name: int, place: tuple[int, int], cycle: int, chip: Chip) -> Event:
     """One end of an arrow, in the last nanosecond of the slice that ends then."""
     event: Event = {"ph": phase, "pid": place[0], "tid": place[1], "name": "data", "cat": "dma"}
     event |= {"id": name, "ts": max(0, _nanoseconds(cycle, chip) - 1) / 1000}

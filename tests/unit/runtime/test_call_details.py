@@ -85,6 +85,8 @@ def test_arrows_lead_from_a_transfer_to_the_wait_that_it_ends(events: list[Event
     starts = {e["id"]: e for e in events if e["ph"] == "s"}
     ends = {e["id"]: e for e in events if e["ph"] == "f"}
     assert starts and starts.keys() == ends.keys()
+    assert all(isinstance(arrow, int) for arrow in starts), "Perfetto drops any other"
+    assert 2 * len(starts) == sum(e["ph"] in "sf" for e in events), "an arrow has its own number"
     for arrow, start in starts.items():
         end = ends[arrow]
         assert end["ts"] >= start["ts"]
