@@ -3,7 +3,8 @@
 A *rule* (`runtime.advice_rules`) looks at a call site: its cycles by cause, what moved, and what the kernel's
 operations are in the model's own shapes. It says which cycles a change would take away, at most: what one
 resource no longer takes, HBM or another may. Savings of different rules do not add up. The same
-advice about the same lines is given once, whatever the number of kernels.
+advice about the same lines, or about call sites of the same code (layers of a model that are written out), is
+given once, whatever the number of kernels.
 """
 
 from __future__ import annotations
@@ -90,13 +91,14 @@ def advise(
     facts, table = kernel_facts(program.metadata), origin_table(program.metadata)
     dearest = _dearest_places(costs)
     groups: dict[tuple[str, object], _Group] = defaultdict(_Group)
+    of_code: dict[tuple[str, str], object] = {}
     for kernel, report in sites:
         ops = program.kernels[kernel].element_ops * report.calls
         site = SiteFacts(report, facts.get(kernel, KernelFacts()), chip, ops)
         for finding in _findings(site):
             places = _places(finding, report.name, table, dearest)
             about = "" if finding.once else tuple(places) or kernel
-            group = groups[finding.rule, about]
+            group = groups[finding.rule, of_code.setdefault((finding.rule, kernel), about)]
             group.found.append((report, finding))
             for place in places:
                 group.places[place] += finding.saved

@@ -24,6 +24,10 @@ _NARROWER = {"f32": "bf16", "bf16": "an 8-bit type", "f16": "an 8-bit type"}
 _FAR_LESS = 0.5
 """Of a kernel's cycles: another way that takes less is worth a try."""
 _ROW_BY_ROW = frozenset({"gather", "scatter"})
+_ONE_BY_ONE = 1.0
+"""Cycles: rows that take fewer are not taken one after the other, but a register of them at a time."""
+_WIDE_ROW_CYCLES = 4
+"""About what a gathered row of one register takes (docs/kernels.md)."""
 _PRODUCTS = frozenset({"dot", "convolution"})
 
 
@@ -234,6 +238,8 @@ def _elements(site: SiteFacts, dearest: list[OperationFacts], vector: float) -> 
 
 
 def _latency(site: SiteFacts) -> Finding | None:
+    if site.of_opcodes(_ROW_BY_ROW):
+        return None  # `_rows` says what its waits are for
     saved = site.above_transfers(site.cycles(Cause.LATENCY, Cause.MXU_RESULT))
     why = "instructions wait for each other's results, with nothing to do beside them"
     remedy = "more independent work at a time: larger arrays, a larger batch"
@@ -249,6 +255,8 @@ def _rows(site: SiteFacts) -> Finding | None:
     report = site.report
     cycles = report.cycles / max(report.calls * count, 1)
     rows = f"{first.opcode} of {count:,} rows of {each:,} elements"
+    if cycles < _ONE_BY_ONE and each < _LANES:
+        return _elements_looked_up(site, first, count * each)
     why = f"{rows}: {cycles:,.1f} cycles a row, one after the other"
     product = count * each * table / peak_multiply_adds_per_cycle(site.chip)
     if product * report.calls < _FAR_LESS * report.cycles:
@@ -263,6 +271,17 @@ def _rows(site: SiteFacts) -> Finding | None:
         return Finding("rows", loose * (1 - each / _LANES), why, remedy, first.source)
     remedy = "fewer rows: each once (sorted, unique indices), or looked up outside of loops"
     return Finding("rows", loose / 2, why, remedy, first.source)
+
+
+def _elements_looked_up(site: SiteFacts, first: OperationFacts, elements: int) -> Finding:
+    """Of elements that are taken by an index each, a register of them at a time."""
+    calls = max(site.report.calls, 1)
+    work = site.report.cycles - site.cycles(Cause.LAUNCH)
+    each = site.report.cycles / max(calls * elements, 1)
+    why = f"{first.opcode} of {elements:,} elements by an index each, {each:.2f} cycles an element"
+    remedy = f"an index for a whole row ({_LANES} elements or more), or a lookup outside of loops"
+    rows = -(-elements // _LANES) * calls
+    return Finding("rows", work - rows * _WIDE_ROW_CYCLES, why, remedy, first.source)
 
 
 def _small_steps(site: SiteFacts) -> Finding | None:

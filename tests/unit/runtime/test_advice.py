@@ -123,6 +123,42 @@ def test_rows_that_are_looked_up_one_by_one() -> None:
     assert large.kernels
 
 
+def test_elements_looked_up_in_lanes_are_not_called_rows_one_after_the_other() -> None:
+    """What is promised is what a gather of whole rows of as many elements saves."""
+    rows, width = 1024, 512
+    report = _estimate(f"""HloModule m
+ENTRY e {{
+  t = f32[{rows},{width}] parameter(0)
+  i = s32[{rows},{width},1] parameter(1)
+  ROOT r = f32[{rows},{width}] gather(t, i), offset_dims={{}}, collapsed_slice_dims={{1}},
+    operand_batching_dims={{0}}, start_indices_batching_dims={{0}}, start_index_map={{1}},
+    index_vector_dim=2, slice_sizes={{1,1}}
+}}""")
+    advice = _of(report, "rows")
+    assert "524,288 elements by an index each" in advice.why and "one after" not in advice.why
+    assert "whole row" in advice.remedy
+    (gather,) = (kernel for kernel in report.kernels if kernel.name in advice.kernels)
+    whole = _estimate(_lookup(4096, 4096, 128)).cycles
+    assert gather.cycles - whole == pytest.approx(advice.saved_cycles, rel=0.2)
+    assert not [a for a in report.advice if a.rule == "latency"], "its waits are counted once"
+
+
+def test_layers_that_are_written_out_are_advised_of_once() -> None:
+    """Each in lines of its own, but of the same code."""
+    t = "tensor<1024x1024xf32>"
+    layer = f"""
+%a{{n}} = stablehlo.dot_general {{x}}, %{{n}}, contracting_dims = [1] x [0] : ({t}, {t}) -> {t}
+%r{{n}} = stablehlo.tanh %a{{n}} : {t}"""
+    body = "".join(layer.format(n=n, x=f"%r{n - 1}" if n > 1 else "%0") for n in range(1, 9))
+    report = _estimate(_mlir(["1024x1024xf32"] * 9, "1024x1024xf32", body.replace("%r8", "%r")))
+    assert report.traced is not None
+    kernels = {run.site or run.name: run.name for run in report.traced[2].kernels}
+    assert len(set(kernels.values())) < len(kernels), "some layers share code"
+    busy = [{kernels[site] for site in a.kernels} for a in report.advice if a.rule == "busy units"]
+    assert busy and sum(map(len, busy)) == len(set().union(*busy)), "no code is advised of twice"
+    assert any(len(a.kernels) > 1 and len(a.places) > 1 for a in report.advice)
+
+
 @pytest.mark.parametrize(("precision", "passes"), [("high", 3), ("highest", 6)])
 def test_precision_is_named_with_its_passes(precision: str, passes: int) -> None:
     t = "tensor<1024x1024xf32>"
