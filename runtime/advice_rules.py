@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from runtime.kernel_report import VREG_ELEMENTS, KernelReport, peak_multiply_adds_per_cycle
 from tpu_sim.isa.causes import Cause
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.geometry import LANES
 from tpu_sim.isa.instruction import Slot
 from tpu_sim.isa.kernel_facts import ArrayFacts, KernelFacts, OperationFacts
 
-_LANES = 128
 _LEAST_FILL = 0.6
 """Of a matrix unit's passes, or of lanes: below, the shape is what costs."""
 _MOST_AGAIN = 1.3
@@ -102,12 +102,14 @@ def _unfilled(site: SiteFacts) -> Finding | None:
     matrix = site.cycles(Cause.MXU, Cause.MXU_RESULT, Cause.MXU_WEIGHTS)
     batch, rows, columns, depth = product.dims
     few = min(rows, columns)
-    if depth < _LANES:
-        remedy = f"sum over more at a time: a pass takes {_LANES} numbers, here are {depth}"
-    elif few < _LANES:
-        remedy = f"a larger batch, or products put together: a pass has room for {_LANES}, here are {few}"
+    if depth < LANES:
+        remedy = f"sum over more at a time: a pass takes {LANES} numbers, here are {depth}"
+    elif few < LANES:
+        remedy = (
+            f"a larger batch, or products put together: a pass has room for {LANES}, here are {few}"
+        )
     else:
-        remedy = f"dimensions that are multiples of {_LANES}; fewer, larger products"
+        remedy = f"dimensions that are multiples of {LANES}; fewer, larger products"
     many = f"{batch:,} products" if batch > 1 else "a product"
     shapes = f"{many} of {rows:,}x{depth:,} with {depth:,}x{columns:,}"
     why = f"{shapes}: {fill:.0%} of the matrix units' work is used"
@@ -180,8 +182,8 @@ def _padding(array: ArrayFacts) -> str:
 
 
 def _unpadded(array: ArrayFacts) -> str:
-    if array.minor % _LANES:
-        return f"rows of a multiple of {_LANES} elements, not of {array.minor}: put several side by side"
+    if array.minor % LANES:
+        return f"rows of a multiple of {LANES} elements, not of {array.minor}: put several side by side"
     return "dimensions that are multiples of the tile's"
 
 
@@ -209,10 +211,10 @@ def _vector(site: SiteFacts) -> Finding | None:
     if needed >= _MOVING_SHARE * vector:
         return _elements(site, dearest, vector)
     first, minor = dearest[0], dearest[0].minor
-    fill = minor / (-(-minor // _LANES) * _LANES) if minor else 1.0
+    fill = minor / (-(-minor // LANES) * LANES) if minor else 1.0
     if fill < _LEAST_FILL:
         why = f"vector instructions on {first.shape}: {fill:.0%} of their lanes are filled"
-        remedy = f"a large dimension last: {minor} of {_LANES} lanes are used"
+        remedy = f"a large dimension last: {minor} of {LANES} lanes are used"
         return Finding("unfilled lanes", vector * (1 - fill), why, remedy, first.source)
     why = f"vector instructions that move and convert elements; what they compute takes {needed / vector:.0%}"
     remedy = "fewer transposes, slices and conversions between types; bf16 where products read it"
@@ -266,9 +268,9 @@ def _rows(site: SiteFacts) -> Finding | None:
         )
         return Finding("rows", saved, why, remedy, first.source)
     loose = site.cycles(Cause.SCALAR, Cause.LOOP, Cause.LATENCY) + site.waits
-    if each < _LANES:
-        remedy = f"fewer, wider rows: one of {_LANES} elements takes about as long as one of {each}"
-        return Finding("rows", loose * (1 - each / _LANES), why, remedy, first.source)
+    if each < LANES:
+        remedy = f"fewer, wider rows: one of {LANES} elements takes about as long as one of {each}"
+        return Finding("rows", loose * (1 - each / LANES), why, remedy, first.source)
     remedy = "fewer rows: each once (sorted, unique indices), or looked up outside of loops"
     return Finding("rows", loose / 2, why, remedy, first.source)
 

@@ -19,12 +19,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum, auto
 
+from tpu_sim.isa.geometry import LANES
 from tpu_sim.jit.emitter import Emitter
 from tpu_sim.jit.engine import Engine, NativeModule, UnsupportedHostError, detect_host
 from tpu_sim.machine.disk_cache import open_cache
 from tpu_sim.machine.fork_lock import Once
 
-LANES = 128
 GRANULE_BYTES = 4 * LANES
 _CODEGEN_LEVEL = 2
 _CHUNK = 16

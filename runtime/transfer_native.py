@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from compiler.hlo.shape import ArrayShape
-from runtime.transfer_kernels import LANES, Argument, kernels
+from runtime.transfer_kernels import Argument, kernels
+from tpu_sim.isa.geometry import LANES
 
 HostArray = npt.NDArray[np.generic]
 

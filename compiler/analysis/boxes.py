@@ -9,17 +9,11 @@ from __future__ import annotations
 
 from compiler.analysis.fusion_body import MATERIALISED_OPCODES, FusionBody
 from compiler.analysis.indexing import const
-from compiler.analysis.indexing_boxes import (
-    LANES,
-    SUBLANES,
-    Box,
-    merge_boxes,
-    operand_boxes,
-    tile_units,
-)
+from compiler.analysis.indexing_boxes import Box, merge_boxes, operand_boxes, tile_units
 from compiler.hlo.dtypes import BF16
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape
+from tpu_sim.isa.geometry import LANES, SUBLANES
 
 _PACKED_ROWS = 16
 

@@ -14,12 +14,12 @@ from compiler.hlo.fourier import root_rows
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import leaves
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.geometry import SUBLANES
 
 LINES = 128
 """Lines of a unit."""
 TILES = 16
 """Tiles of eight rows that make a unit of columns."""
-SUBLANES = 8
 _STEP_ROWS = 1024
 """Of each part, about what a grid step takes: long enough for its transfers to run at full speed."""
 

@@ -22,9 +22,7 @@ from compiler.analysis.indexing import (
 from compiler.analysis.indexing_maps import Index, operand_reads
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape
-
-LANES = 128
-SUBLANES = 8
+from tpu_sim.isa.geometry import LANES, SUBLANES
 
 
 @dataclass(frozen=True)

@@ -20,12 +20,13 @@ from functools import cached_property
 from compiler.analysis.dot_parts import DotParts
 from compiler.analysis.fusion_body import FusionBody
 from compiler.analysis.indexing import Expr, var
-from compiler.analysis.indexing_boxes import LANES, SUBLANES, tile_units
+from compiler.analysis.indexing_boxes import tile_units
 from compiler.analysis.indexing_maps import start_variable
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import Trait, with_any
 from compiler.hlo.shape import ArrayShape
+from tpu_sim.isa.geometry import LANES, SUBLANES
 
 _DOT_ROWS = 16
 _MANY_PARTS = 4

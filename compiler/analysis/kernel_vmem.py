@@ -6,9 +6,8 @@ import math
 
 from compiler.analysis.windows import OperandWindow, WindowPlan
 from compiler.hlo.shape import ArrayShape
+from tpu_sim.isa.geometry import LANES, SUBLANES
 
-LANES = 128
-SUBLANES = 8
 VREG_TILE_BYTES = 4 * SUBLANES * LANES
 GUARD_ROWS = 8
 """Rows after every buffer that unaligned loads may touch."""

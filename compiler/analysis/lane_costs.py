@@ -9,10 +9,10 @@ what `compiler.backend.vector` emits; `tests/unit/backend/test_lane_costs.py` co
 from __future__ import annotations
 
 from compiler.analysis.float_signs import is_only_rounded
-from compiler.analysis.tiled_layout import LANES
 from compiler.hlo.dtypes import BF16, F32, PRED, DType
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
+from tpu_sim.isa.geometry import LANES
 
 EUP_OPS = 4
 """VALU operations that could be issued in the bundles that one EUP operation needs (v4 to v6e have four

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import Trait, with_any
+from tpu_sim.isa.geometry import LANES
 
-LANES = 128
 _MOVES = with_any(Trait.INDEX_MAP | Trait.PIECEWISE) | {"convert"}
 
 

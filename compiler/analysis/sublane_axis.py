@@ -12,8 +12,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from compiler.analysis.tiled_layout import LANES, SUBLANES
 from compiler.hlo.shape import ArrayShape
+from tpu_sim.isa.geometry import LANES, SUBLANES
 
 ROWS = -2
 COLUMNS = -1

@@ -15,9 +15,8 @@ import math
 from compiler.hlo.dtypes import DType
 from compiler.hlo.shape import ArrayShape, Layout, Tile
 from compiler.rewrite.dims import reshape_groups
+from tpu_sim.isa.geometry import LANES, SUBLANES
 
-LANES = 128
-SUBLANES = 8
 HBM = 0
 VMEM = 1
 SMEM = 6

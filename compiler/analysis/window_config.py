@@ -23,9 +23,8 @@ from compiler.analysis.windows import WindowPlan
 from compiler.diagnostics import CompileError
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape
+from tpu_sim.isa.geometry import LANES, SUBLANES
 
-SUBLANES = 8
-LANES = 128
 WINDOW_CONFIG = "window_config"
 OWN = "tpuc"
 REQUEST = "window_request"

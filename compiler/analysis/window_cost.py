@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from compiler.analysis.indexing_boxes import Box
-from compiler.analysis.kernel_vmem import LANES, SUBLANES, VREG_TILE_BYTES, box_vreg_tiles
+from compiler.analysis.kernel_vmem import VREG_TILE_BYTES, box_vreg_tiles
 from compiler.analysis.sublane_axis import box_registers
 from compiler.analysis.tiled_layout import byte_size
 from compiler.analysis.windows import OperandWindow, PlanCost, WindowPlan
@@ -26,6 +26,7 @@ from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape
 from compiler.kernels.plan import KernelPlan, MatmulStage
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.geometry import LANES, SUBLANES
 from tpu_sim.isa.program import HBM, VMEM
 from tpu_sim.isa.timing import dma_cost
 

@@ -8,8 +8,6 @@ from compiler.analysis.indexing import Expr, Var, const
 from compiler.analysis.windows import OperandWindow
 from compiler.backend.index_scalars import emit_index
 from compiler.backend.transfer import (
-    LANES,
-    SUBLANES,
     BoxTiles,
     HbmTiling,
     Piece,
@@ -21,6 +19,7 @@ from compiler.backend.transfer import (
 from compiler.hlo.shape import ArrayShape
 from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import SReg
+from tpu_sim.isa.geometry import LANES, SUBLANES
 
 
 class BoxTransfer:

@@ -17,7 +17,7 @@ import math
 from compiler.analysis import vmem_shares
 from compiler.analysis.gather_dims import GatherDims, has_rows, is_large, is_wide
 from compiler.analysis.indexing_boxes import tile_units, whole_box
-from compiler.analysis.kernel_vmem import GUARD_ROWS, SUBLANES, box_vreg_tiles, held_rows
+from compiler.analysis.kernel_vmem import GUARD_ROWS, box_vreg_tiles, held_rows
 from compiler.analysis.tiled_layout import byte_size
 from compiler.analysis.windows import OperandWindow, WindowPlan, grid_dim
 from compiler.backend.custom import CustomKernel
@@ -31,6 +31,7 @@ from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape
 from compiler.llo.ir import SReg, VReg
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.geometry import SUBLANES
 
 _OPERAND_SHARE = 0.6  # of VMEM
 _RESULT_TILES = 1024  # registers of a block of the result

@@ -12,7 +12,6 @@ import math
 
 from compiler.analysis.gather_dims import GatherDims, is_flat, is_large
 from compiler.analysis.indexing_boxes import tile_units, whole_box
-from compiler.analysis.kernel_vmem import SUBLANES
 from compiler.analysis.windows import OperandWindow, WindowPlan, grid_dim
 from compiler.backend.custom import CustomKernel
 from compiler.backend.grid_loop import GridLoop, StepContext
@@ -23,6 +22,7 @@ from compiler.backend.transfer import HbmTiling, box_pieces, box_tiles, hbm_tili
 from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray, buffer_rows, whole_array
 from compiler.backend.vector.vector_emitter import VectorEmitter
 from compiler.llo.ir import SReg
+from tpu_sim.isa.geometry import SUBLANES
 from tpu_sim.isa.program import HBM, VMEM, DmaDescriptor, DmaDim
 
 _STAGED_ROWS_BYTES = 4 << 20

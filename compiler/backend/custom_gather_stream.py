@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from compiler.analysis.gather_dims import GatherDims
 from compiler.analysis.indexing import Expr, Var, const, var
 from compiler.analysis.indexing_boxes import Box, round_to_tiles, tile_units
-from compiler.analysis.kernel_vmem import GUARD_ROWS, SUBLANES, box_vreg_tiles
+from compiler.analysis.kernel_vmem import GUARD_ROWS, box_vreg_tiles
 from compiler.analysis.windows import GridDim, OperandWindow, WindowPlan, grid_dim
 from compiler.backend.box_transfer import BoxTransfer
 from compiler.backend.clear import emit_clear
@@ -31,6 +31,7 @@ from compiler.backend.slice_parts import SliceParts, step_origin
 from compiler.backend.vector.arrays import VmemArray
 from compiler.backend.vector.vector_emitter import VectorEmitter
 from compiler.llo.ir import SReg
+from tpu_sim.isa.geometry import SUBLANES
 
 Dims = tuple[int, ...]
 _RESULT_SHARE = 0.3  # of VMEM for both buffers of the result

@@ -24,12 +24,11 @@ from typing import TYPE_CHECKING
 
 from compiler.analysis.indexing import Expr, Var, const, var
 from compiler.analysis.indexing_boxes import Box, round_to_tiles, whole_box
-from compiler.analysis.kernel_vmem import GUARD_ROWS, SUBLANES
+from compiler.analysis.kernel_vmem import GUARD_ROWS
 from compiler.analysis.scatter_dims import ScatterDims
 from compiler.analysis.windows import DerivedVar, OperandWindow, WindowPlan, grid_dim
 from compiler.backend.custom_gather import Place, word_of
 from compiler.backend.element_cut import (
-    LANES,
     VREG,
     ElementCut,
     is_cut_by_windows,
@@ -49,6 +48,7 @@ from compiler.backend.vector.vector_emitter import VectorEmitter
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape
 from compiler.llo.ir import MReg, SReg, VReg
+from tpu_sim.isa.geometry import LANES, SUBLANES
 
 if TYPE_CHECKING:
     from compiler.backend.custom import CustomKernel

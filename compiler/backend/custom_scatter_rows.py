@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from compiler.analysis.indexing import Expr, const, var
-from compiler.analysis.kernel_vmem import SUBLANES
 from compiler.analysis.scatter_dims import ScatterDims
 from compiler.backend.index_scalars import emit_index, row_of_words
 from compiler.backend.index_words import IndexWords
@@ -25,8 +24,8 @@ from compiler.backend.vector.meeting import brought_together, by_sublanes, neutr
 from compiler.backend.vector.reducers import reducer_of
 from compiler.backend.vector.vector_emitter import VectorEmitter
 from compiler.llo.ir import MReg, SReg, VReg
+from tpu_sim.isa.geometry import LANES, SUBLANES
 
-LANES = 128
 _TOGETHER_TILES = 8
 """Registers of updates in one body."""
 _ANY = 0x7FFFFFFF

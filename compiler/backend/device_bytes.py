@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from compiler.backend.transfer import LANES, hbm_tiling
+from compiler.backend.transfer import hbm_tiling
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.shape import ArrayShape
 from compiler.hlo.shape_text import print_shape
+from tpu_sim.isa.geometry import LANES
 
 
 def device_bytes(literal: npt.NDArray[np.generic], shape: ArrayShape) -> bytes:

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from compiler.analysis import vmem_shares
-from compiler.analysis.kernel_vmem import GUARD_ROWS, SUBLANES, VREG_TILE_BYTES, box_vreg_tiles
+from compiler.analysis.kernel_vmem import GUARD_ROWS, VREG_TILE_BYTES, box_vreg_tiles
 from compiler.analysis.scatter_dims import (
     ScatterDims,
     combines_elements,
@@ -30,10 +30,10 @@ from compiler.analysis.scatter_dims import (
     replaces,
 )
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.geometry import LANES, SUBLANES
 
 VREG = 1024
 """Updates in a register."""
-LANES = 128
 _CHUNK_VREGS = 32
 _COPIES = (1024, 128, 64, 32, 16, 8, 4, 2, 1)
 _TOGETHER = (4, 2, 1)

@@ -28,9 +28,9 @@ from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.llo.ir import SReg, VReg
+from tpu_sim.isa.geometry import LANES
 
 _PACKING = 2
-_LANES = 128
 _MOST_OPS = 48
 """Longer epilogues than this leave the MXU waiting: better a stage of their own."""
 
@@ -107,7 +107,7 @@ def _fits(node: HloInstruction, target: VmemArray, out: VmemArray) -> bool:
         and target.origin == out.origin
         and target.extent == out.extent
         and not target.replicated
-        and target.cols % _LANES == 0
+        and target.cols % LANES == 0
         and value_class(node.array.dtype) == value_class(target.shape.dtype)
     )
 

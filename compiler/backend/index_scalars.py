@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from compiler.analysis.indexing import Expr, Quotient, Remainder, Var
-from compiler.analysis.kernel_vmem import SUBLANES
 from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import SReg
+from tpu_sim.isa.geometry import SUBLANES
 
 
 def emit_index(builder: LloBuilder, expr: Expr, sregs: Mapping[Var, SReg]) -> SReg:

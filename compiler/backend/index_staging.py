@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from compiler.analysis.indexing import Expr, const
-from compiler.analysis.kernel_vmem import SUBLANES
 from compiler.backend.smem_scratch import SmemScratch
 from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray, buffer_rows
 from compiler.backend.vector.vector_emitter import VectorEmitter
@@ -17,6 +16,7 @@ from compiler.hlo.shape import ArrayShape
 from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import SReg
 from compiler.rewrite.free_nodes import free_nodes
+from tpu_sim.isa.geometry import SUBLANES
 from tpu_sim.isa.program import SMEM, VMEM, DmaDescriptor
 
 _ZERO = const(0)

@@ -17,9 +17,8 @@ from compiler.hlo.shape import ArrayShape
 from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import SReg
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.geometry import LANES
 from tpu_sim.isa.program import HBM, SMEM, DmaDescriptor, DmaDim
-
-LANES = 128
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ from compiler.backend.vector.unpack import element_bits, unpack
 from compiler.backend.vector.vector_emitter import VectorEmitter
 from compiler.hlo.ir import HloInstruction
 from compiler.llo.ir import SReg
+from tpu_sim.isa.geometry import LANES
 
-LANES = 128
 _UNROLLED = 4
 """Segments of a row that code is made for one by one, where each may be missing."""
 _TOGETHER = 16

@@ -19,13 +19,14 @@ from dataclasses import dataclass
 
 from compiler.analysis import vmem_shares
 from compiler.analysis.indexing_boxes import tile_units
-from compiler.analysis.kernel_vmem import GUARD_ROWS, SUBLANES, box_vreg_tiles
+from compiler.analysis.kernel_vmem import GUARD_ROWS, box_vreg_tiles
 from compiler.analysis.scatter_dims import ScatterDims, combines_rows
 from compiler.analysis.tiled_layout import byte_size
-from compiler.backend.index_words import LANES, words_of
+from compiler.backend.index_words import words_of
 from compiler.diagnostics import KernelLimitError
 from compiler.hlo.ir import HloInstruction
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.geometry import LANES, SUBLANES
 
 Dims = tuple[int, ...]
 _UPDATE_SHARES = (0.5, 0.25, 0.1)  # of that, for updates

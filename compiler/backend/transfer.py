@@ -20,10 +20,8 @@ from compiler.analysis.tiled_layout import default_layout
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.shape import ArrayShape
 from compiler.hlo.shape_text import print_shape
+from tpu_sim.isa.geometry import LANES, SUBLANES
 from tpu_sim.isa.program import HBM, VMEM, DmaDescriptor, DmaDim
-
-LANES = 128
-SUBLANES = 8
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-LANES = 128
+from tpu_sim.isa.geometry import LANES
+
 MOST_RADIX = 16
 """Values of a butterfly: their real and imaginary parts fill half of the registers."""
 MOST_PRIME = 13

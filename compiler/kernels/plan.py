@@ -23,10 +23,11 @@ from compiler.analysis.dot_parts import DotParts
 from compiler.analysis.fusion_body import FusionBody
 from compiler.analysis.indexing import Expr
 from compiler.analysis.indexing_boxes import Box
-from compiler.analysis.kernel_vmem import SUBLANES, held_rows, stream_rows
+from compiler.analysis.kernel_vmem import held_rows, stream_rows
 from compiler.analysis.windows import WindowPlan
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape
+from tpu_sim.isa.geometry import SUBLANES
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from compiler.analysis.boxes import dot_operand_boxes, feeds_mxu, is_row_reduction
 from compiler.analysis.dot_parts import DotParts, pair_depth
 from compiler.analysis.fusion_body import FusionBody
-from compiler.analysis.indexing_boxes import LANES, Box
+from compiler.analysis.indexing_boxes import Box
 from compiler.analysis.row_chain import RowChain
 from compiler.analysis.windows import OperandWindow, WindowPlan
 from compiler.diagnostics import CompileError
@@ -33,6 +33,7 @@ from compiler.kernels.plan import (
     Target,
 )
 from compiler.kernels.stage_leaves import leaves_packing
+from tpu_sim.isa.geometry import LANES
 
 _MOST_PACKED = 4
 """Elements of the narrowest type in a word."""

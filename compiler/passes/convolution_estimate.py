@@ -19,9 +19,8 @@ from compiler.hlo.attributes import WindowDim
 from compiler.hlo.ir import HloInstruction
 from compiler.passes.image_order import is_batch_inside, minor_dim
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.geometry import LANES, SUBLANES
 
-LANES = 128
-SUBLANES = 8
 _MXU_ROWS = 16
 _PASSES = {"default": 1, "high": 3, "highest": 6}
 _ROW_PIECES = 1.5

@@ -36,8 +36,6 @@ from compiler.passes.convolution_bands import (
     unfolded,
 )
 from compiler.passes.convolution_estimate import (
-    LANES,
-    SUBLANES,
     ConvSizes,
     band_cycles,
     convolution_cycles,
@@ -64,6 +62,7 @@ from compiler.rewrite.dims import inverse
 from compiler.rewrite.graph import emit
 from compiler.rewrite.graph import replace as replace_instr
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.geometry import LANES, SUBLANES
 
 _COUNTS = (2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32, 42)
 """Positions of a block that are tried: small ones, and about doubling up to 42, of which three features

@@ -25,8 +25,6 @@ from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.passes.convolution_estimate import (
     GATHERED_PIECES,
     KERNEL_CYCLES,
-    LANES,
-    SUBLANES,
     moved_bytes,
     movement_cycles,
     product_cycles,
@@ -35,6 +33,7 @@ from compiler.passes.convolution_guards import guarded
 from compiler.passes.expanders.convolution_groups import groups_together
 from compiler.rewrite.emitter import Emitter
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.geometry import LANES, SUBLANES
 
 _PART_CYCLES = 30.0
 """Of the vector unit, to put a register together from lanes that do not begin at a whole tile."""

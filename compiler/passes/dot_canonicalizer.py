@@ -33,12 +33,11 @@ from compiler.passes.context import PassContext
 from compiler.rewrite import make
 from compiler.rewrite.emitter import Emitter
 from compiler.rewrite.graph import emit, replace
+from tpu_sim.isa.geometry import LANES, SUBLANES, UNIT_DIM
 
 Dims = tuple[int, ...]
-_BLOCK = 128
 _TRANSPOSE_KERNEL_BLOCKS = 32
 """128x128 blocks that the transpose unit takes in the time of a small kernel's launch and DMA."""
-_SUBLANES = 8
 _LEAST_ROWS = 1024
 """Rows of a product from which their order matters."""
 _LEAST_GAIN = 1.9
@@ -152,13 +151,13 @@ def rows_fill_lanes(rows: Dims, features: Dims) -> bool:
 
 def dimension_fills_lanes(size: int, features: Dims) -> bool:
     """Whether a dimension fills the lanes half at least, and much better than so many features do."""
-    filled = min(_rounded(n, _SUBLANES) / _rounded(n, _BLOCK) for n in features)
+    filled = min(_rounded(n, SUBLANES) / _rounded(n, LANES) for n in features)
     is_full = 2 * _filled(size) >= 1
     return is_full and filled <= _MOST_FILLED and _filled(size) >= _LEAST_GAIN * filled
 
 
 def _filled(size: int) -> float:
-    return size / _rounded(size, _BLOCK) if size else 0.0
+    return size / _rounded(size, LANES) if size else 0.0
 
 
 def _rounded(size: int, multiple: int) -> int:
@@ -292,7 +291,7 @@ def _is_cheaper_swapped(left: DotSide, right: DotSide) -> bool:
         return False
     k = left.size(left.contracting)
     m, n = left.size(left.free), right.size(right.free)
-    depth, rows, columns = (-(-size // _BLOCK) for size in (k, m, n))
+    depth, rows, columns = (-(-size // UNIT_DIM) for size in (k, m, n))
     saved = depth * (rows - columns)
     spent = rows * columns + _TRANSPOSE_KERNEL_BLOCKS
     return saved > 2 * spent and min(m, n) > 1
@@ -344,7 +343,7 @@ def _with_whole_lanes(
     if any(side.size(side.contracting[:-1]) == 1 for side in sides):
         return sides
     size = left.size(left.contracting[-1:])
-    filled = _rounded(size, _BLOCK)
+    filled = _rounded(size, LANES)
     if size == filled or filled > _MOST_MORE * size or not all(map(_ends_with_k, sides)):
         return sides
     e = Emitter.at(dot)

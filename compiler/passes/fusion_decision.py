@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from compiler.analysis import vmem_shares
 from compiler.analysis.fusion_body import turns_lanes
-from compiler.analysis.indexing_boxes import LANES, SUBLANES
 from compiler.analysis.iteration_space import whole_reduction_block
 from compiler.analysis.lane_costs import STAGED, lane_ops
 from compiler.analysis.packed_lanes import packed_rows
@@ -16,6 +15,7 @@ from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.passes.fusion_groups import Group, GroupGraph, Kind
 from compiler.passes.fusion_nodes import Access, Node, Role, is_first_turn, is_turned_image
 from compiler.passes.repeated_work import is_better_done_once
+from tpu_sim.isa.geometry import LANES, SUBLANES
 
 MAX_OPERANDS = 24
 MAX_OUTPUTS = 8

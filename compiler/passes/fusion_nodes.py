@@ -21,13 +21,14 @@ import numpy as np
 
 from compiler.analysis.lane_costs import is_dear, lane_ops
 from compiler.analysis.scalar_unit import is_scalar_operation
-from compiler.analysis.tiled_layout import LANES, is_bitcast, is_cheap_regroup
+from compiler.analysis.tiled_layout import is_bitcast, is_cheap_regroup
 from compiler.hlo.dtypes import PRED
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait, with_any, with_trait
 from compiler.hlo.shape import ArrayShape
 from compiler.passes.repeated_work import is_better_done_once, is_repeated_turn
 from compiler.rewrite.dims import without_ones
+from tpu_sim.isa.geometry import LANES
 
 MAX_VIRTUAL_OPS = 16
 MAX_VIRTUAL_LEAVES = 5

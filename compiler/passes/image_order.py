@@ -16,9 +16,9 @@ from compiler.hlo.attributes import ConvDims, WindowDim
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape
+from tpu_sim.isa.geometry import SUBLANES
 
 Item = TypeVar("Item")
-SUBLANES = 8
 _LEAST_FEATURES = 32
 """Features of image and result: with fewer, lanes stay empty and more rows only cost."""
 _LEAST_ROWS = 256

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from compiler.analysis.tiled_layout import LANES
 from compiler.hlo.dtypes import S32
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
@@ -12,6 +11,7 @@ from compiler.hlo.shape import ArrayShape
 from compiler.rewrite import make
 from compiler.rewrite.dims import reshape_groups
 from compiler.rewrite.graph import emit
+from tpu_sim.isa.geometry import LANES
 
 Dims = tuple[int, ...]
 _MANY = 1 << 17

@@ -33,12 +33,11 @@ from compiler.passes.dot_canonicalizer import dimension_fills_lanes
 from compiler.passes.image_order import ImageOrder
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit, remove_dead
+from tpu_sim.isa.geometry import LANES, SUBLANES
 
 Instr = HloInstruction
 Dims = tuple[int, ...]
 _INSIDE = ImageOrder(batch_inside=True)
-_LANES = 128
-_SUBLANES = 8
 _MOST_PARTS = 8
 _LEAST_WASTE = 1.9
 """How many times its bytes an array must take for its padding."""
@@ -76,7 +75,7 @@ def parts_of(dims: Dims) -> int:
 
 def _fit(parts: int, batch: int, features: int) -> bool:
     """Whether so many parts are one register wide, and each of whole row tiles."""
-    return parts * features <= _LANES and batch % (parts * _SUBLANES) == 0
+    return parts * features <= LANES and batch % (parts * SUBLANES) == 0
 
 
 def _is_mostly_packed(computation: HloComputation) -> bool:
@@ -95,9 +94,9 @@ def _is_mostly_packed(computation: HloComputation) -> bool:
         for array, dim in ends:
             dims = array.array.dims
             count, features = array.array.element_count, dims[dim]
-            if count < _LEAST_ELEMENTS or features < _SUBLANES or not _wastes_lanes(features):
+            if count < _LEAST_ELEMENTS or features < SUBLANES or not _wastes_lanes(features):
                 continue
-            whole = count // features * _LANES
+            whole = count // features * LANES
             is_packable = is_batch_last(instr) and parts_of(dims) > 1
             if is_packable and not dimension_fills_lanes(dims[-2], (features,)):
                 packed += whole
@@ -113,7 +112,7 @@ def _is_gradient_of_kernel(convolution: Instr) -> bool:
 
 
 def _wastes_lanes(features: int) -> bool:
-    return -(-features // _LANES) * _LANES >= _LEAST_WASTE * features
+    return -(-features // LANES) * LANES >= _LEAST_WASTE * features
 
 
 class _Region:

@@ -13,6 +13,7 @@ from compiler.analysis.window_config import REQUEST, read_config
 from compiler.hlo.ir import HloInstruction
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit, replace
+from tpu_sim.isa.geometry import SUBLANES
 
 Instr = HloInstruction
 Known = Callable[[Instr], "Instr | None"]
@@ -23,7 +24,6 @@ _MOST_ROWS = 1.35
 """How many rows there may be for one."""
 _MOST_EVEN_ROWS = 1.1
 """The same where sequences are whole tiles of f32."""
-_SUBLANES = 8
 _LEAST_ROWS = 256
 """Merged rows from which it pays."""
 
@@ -55,7 +55,7 @@ class Rows:
         """Whether the sequences are odd, and few rows are added."""
         if self.count == 1 or self.length % _TILE_ROWS == 0 or self.merged < _LEAST_ROWS:
             return False
-        most = _MOST_EVEN_ROWS if self.length % _SUBLANES == 0 else _MOST_ROWS
+        most = _MOST_EVEN_ROWS if self.length % SUBLANES == 0 else _MOST_ROWS
         return self.aligned <= most * self.length
 
 

@@ -19,11 +19,11 @@ from compiler.rewrite import make
 from compiler.rewrite.graph import emit
 from compiler.rewrite.pattern import Match, Op, splat_value
 from compiler.rewrite.rewriter import rule
+from tpu_sim.isa.geometry import LANES
 
 Dims = tuple[int, ...]
 _WORTH = 2048
 """Elements that a select may go through for a row of an update."""
-_LANES = 128
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def _pays(instr: HloInstruction, places: _Places) -> bool:
     elements = math.prod(size for _, size in places.box)
     window = math.prod(_window_sizes(instr))
     vectors = instr.operands[2].array.element_count // window
-    return elements <= _WORTH * vectors * -(-window // _LANES)
+    return elements <= _WORTH * vectors * -(-window // LANES)
 
 
 def _spread(instr: HloInstruction, places: _Places) -> HloInstruction:

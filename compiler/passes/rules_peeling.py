@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from compiler.analysis.reducers import has_identity_init, reducer_kind
-from compiler.analysis.tiled_layout import LANES, SUBLANES
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape
@@ -19,6 +18,7 @@ from compiler.rewrite import make
 from compiler.rewrite.graph import emit
 from compiler.rewrite.pattern import Match, Op
 from compiler.rewrite.rewriter import ANY_ORDER, rule
+from tpu_sim.isa.geometry import LANES, SUBLANES
 
 MAX_PEELED = 8  # positions of a last dimension
 _FEWEST_COLUMNS = 16  # elements of the dimension that becomes the last

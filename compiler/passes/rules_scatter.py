@@ -18,9 +18,9 @@ from compiler.rewrite import make
 from compiler.rewrite.graph import emit
 from compiler.rewrite.pattern import Match, Op
 from compiler.rewrite.rewriter import ANY_ORDER, rule
+from tpu_sim.isa.geometry import LANES
 
 Dims = tuple[int, ...]
-_LANES = 128
 _ROW_CYCLES = 40  # a scatter's kernel takes about so many to combine one row
 _TURN_CYCLES = 30  # and a transpose to turn a tile
 _FEW_PLACES = 1024
@@ -86,7 +86,7 @@ def pays_to_turn(dims: Dims, update_dims: Dims, size: int) -> bool:
     """Whether slices of `update_dims` that are rows, not columns of `size`, save more cycles than
     transposes of two operands of `dims` and of the slices cost."""
     elements = math.prod(update_dims)
-    rows = elements // max(size, 1) * -(-size // _LANES)
+    rows = elements // max(size, 1) * -(-size // LANES)
     saved = (elements - rows) * _ROW_CYCLES
     return saved > _TURN_CYCLES * (2 * _vregs(dims) + _vregs(update_dims))
 
@@ -94,7 +94,7 @@ def pays_to_turn(dims: Dims, update_dims: Dims, size: int) -> bool:
 def _vregs(dims: Dims) -> int:
     """Tiles of an array of words."""
     *majors, rows, columns = (1, *dims)
-    return math.prod(majors) * -(-rows // 8) * -(-columns // _LANES)
+    return math.prod(majors) * -(-rows // 8) * -(-columns // LANES)
 
 
 # scatter-f(x, i, u) of elements == f(x, reduce-f over n of (i[n] == place ? u[n] : identity))

@@ -16,6 +16,7 @@ from tpu_sim.interp.numpy_core import Commit, NumpyCore
 from tpu_sim.interp.numpy_lanes import NumpyLanes
 from tpu_sim.isa.causes import Cause
 from tpu_sim.isa.chip_limits import MOST_RESULTS
+from tpu_sim.isa.geometry import LANES, SUBLANES
 from tpu_sim.isa.instruction import Instr, Kind, Row, Slot
 from tpu_sim.isa.program import Bundle, Kernel
 from tpu_sim.isa.resources import EUP, FLAG, MRF
@@ -24,7 +25,7 @@ from tpu_sim.machine.fabric import Fabric, Links, LocalFabric
 from tpu_sim.machine.faults import DmaRaceFault
 from tpu_sim.machine.memory import HbmMemory
 from tpu_sim.machine.race_detector import RaceDetector
-from tpu_sim.machine.state import LANES, SUBLANES, CoreState
+from tpu_sim.machine.state import CoreState
 
 U32 = npt.NDArray[np.uint32]
 Mask = npt.NDArray[np.bool_]

@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tpu_sim.interp.exact import F32, sum_round_to_odd
+from tpu_sim.isa.geometry import UNIT_DIM
 from tpu_sim.isa.rows.mxu import CANONICAL_NAN
 
 U32 = npt.NDArray[np.uint32]
 
-BLOCK = 128
 _CHAIN_BLOCK = 32
 """k whose products are summed in two chains of their own."""
 _NAN = np.uint32(CANONICAL_NAN).view(np.float32)
@@ -36,16 +36,18 @@ def flush_inputs(x: F32) -> F32:
 
 def pass_rows(rows: F32, weights: F32) -> F32:
     """``rows`` (16, 128) times ``weights`` (128, 128)."""
-    blocks = BLOCK // _CHAIN_BLOCK
+    blocks = UNIT_DIM // _CHAIN_BLOCK
     # dimensions: pair of a block, even or odd k, block, row, column
     left = flush_inputs(rows).astype(np.float64).reshape(-1, blocks, _CHAIN_BLOCK // 2, 2, 1)
     left = left.transpose(2, 3, 1, 0, 4)
-    right = flush_inputs(weights).astype(np.float64).reshape(blocks, _CHAIN_BLOCK // 2, 2, 1, BLOCK)
+    right = (
+        flush_inputs(weights).astype(np.float64).reshape(blocks, _CHAIN_BLOCK // 2, 2, 1, UNIT_DIM)
+    )
     right = right.transpose(1, 2, 0, 3, 4)
-    chains = np.zeros((2, blocks, rows.shape[0], BLOCK), np.float32)
+    chains = np.zeros((2, blocks, rows.shape[0], UNIT_DIM), np.float32)
     for a, b in zip(left, right, strict=True):
         chains = _fma_flushed(a * b, chains)
-    total = np.zeros((rows.shape[0], BLOCK), np.float32)
+    total = np.zeros((rows.shape[0], UNIT_DIM), np.float32)
     for even, odd in zip(*chains, strict=True):
         total = flush_inputs(total + flush_inputs(even + odd))  # a denormal sum of f32 is exact
     return np.where(np.isnan(total), _NAN, total)
@@ -53,7 +55,7 @@ def pass_rows(rows: F32, weights: F32) -> F32:
 
 def integer_pass_rows(rows: F32, weights: F32, *, is_signed: bool) -> U32:
     """The same of the 16-bit halves that the values are in, each two 8-bit integers; s32 results."""
-    total = np.zeros((len(rows), BLOCK), np.float64)  # holds every sum exactly
+    total = np.zeros((len(rows), UNIT_DIM), np.float64)  # holds every sum exactly
     for left, right in zip(_bytes(rows, is_signed), _bytes(weights, is_signed), strict=True):
         total += left @ right
     return total.astype(np.int64).astype(np.uint32)

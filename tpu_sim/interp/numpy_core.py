@@ -15,6 +15,7 @@ from tpu_sim.interp import mxu
 from tpu_sim.interp.transpose import transposed_halves
 from tpu_sim.isa.causes import LOWERED, Cause, transfer_cause
 from tpu_sim.isa.chip_limits import MOST_RESULTS
+from tpu_sim.isa.geometry import LANES, SUBLANES, UNIT_DIM
 from tpu_sim.isa.program import HBM, NO_ROUTE, SMEM, SPILL_ROWS, Kernel, Window
 from tpu_sim.isa.resources import EUP, MRF, XLU, Resource
 from tpu_sim.isa.timing import (
@@ -36,7 +37,7 @@ from tpu_sim.machine.faults import (
 )
 from tpu_sim.machine.memory import HbmMemory
 from tpu_sim.machine.race_detector import RaceDetector
-from tpu_sim.machine.state import ACTIVE, BLOCK, LANES, SHADOW, SUBLANES, CoreState
+from tpu_sim.machine.state import ACTIVE, SHADOW, CoreState
 
 U32 = npt.NDArray[np.uint32]
 Mask = npt.NDArray[np.bool_]
@@ -337,7 +338,7 @@ class NumpyCore:
 def _rows(packed: U32) -> npt.NDArray[np.uint16]:
     """(16, 128): rows 2s and 2s+1 are the low and high halves of sublane s."""
     low, high = packed.astype(np.uint16), (packed >> np.uint32(16)).astype(np.uint16)
-    rows: npt.NDArray[np.uint16] = np.stack([low, high], axis=1).reshape(16, BLOCK)
+    rows: npt.NDArray[np.uint16] = np.stack([low, high], axis=1).reshape(16, UNIT_DIM)
     return rows
 
 

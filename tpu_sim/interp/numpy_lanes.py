@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tpu_sim.interp import exact
+from tpu_sim.isa.geometry import LANES, SUBLANES
 from tpu_sim.isa.rows.mxu import CANONICAL_NAN
 
 U32 = npt.NDArray[np.uint32]
@@ -20,7 +21,6 @@ F32 = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.bool_]
 Amount = int | U32
 
-LANES, SUBLANES = 128, 8
 _ALL_ONES = np.uint32(0xFFFFFFFF)
 _INT_MIN = -(2**31)
 _COMPARE: dict[str, Callable[..., Mask]] = {

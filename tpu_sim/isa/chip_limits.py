@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from tpu_sim.isa.encoding import MOST_IN_BUNDLE, operand_range
+from tpu_sim.isa.geometry import UNIT_DIM
 from tpu_sim.isa.instruction import Kind
 
 MOST_UNITS = operand_range(Kind.UNIT).stop
@@ -17,7 +18,6 @@ MOST_RESULTS = 1 << 12
 """Results in a unit's queue: the machines keep of each when it may be popped."""
 _LEAST_RESULTS = 4
 """Two passes: one's results are popped while the next one is under way."""
-UNIT_DIM = 128
 _MXU_DIMS = (128, 256)
 _GRANULE_BYTES = 512
 """HBM is addressed in these, by sregs."""

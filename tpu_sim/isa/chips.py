@@ -15,8 +15,9 @@ from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from pathlib import Path
 
-from tpu_sim.isa.chip_limits import UNIT_DIM, complaints, units_of_mxu
+from tpu_sim.isa.chip_limits import complaints, units_of_mxu
 from tpu_sim.isa.chip_settings import Setting, SettingError, apply_settings, named, split_settings
+from tpu_sim.isa.geometry import UNIT_DIM
 from tpu_sim.isa.instruction import ROWS, Slot
 from tpu_sim.isa.rows import mxu as _mxu_rows
 

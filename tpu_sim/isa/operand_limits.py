@@ -6,11 +6,10 @@ from typing import NamedTuple
 
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.encoding import operand_range
+from tpu_sim.isa.geometry import SUBLANES
 from tpu_sim.isa.instruction import Kind, Operand, Row, Slot
 from tpu_sim.isa.program import Kernel
 from tpu_sim.isa.timing import occupancy_cycles
-
-_SUBLANES = 8
 
 
 class RowFacts(NamedTuple):
@@ -124,7 +123,7 @@ class OperandLimits:
         """A window access at a constant address is inside its window."""
         window_id, _, k, stride = address
         window = kernel.windows[window_id]
-        last = k + (_SUBLANES - 1) * stride
+        last = k + (SUBLANES - 1) * stride
         if min(k, last) >= 0 and max(k, last) < window.rows:
             return ""
         return f"rows {k}..{last} of window {window.name}, which has {window.rows}"

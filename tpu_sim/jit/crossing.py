@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tpu_sim.isa.geometry import LANES
 from tpu_sim.jit.lanes import CHUNK_LANES, LlvmLanes, fold_operation
 
-CHUNKS = 8
-LANES = CHUNKS * CHUNK_LANES
+CHUNKS = LANES // CHUNK_LANES
 _CHUNK_BYTES = 64
 Chunks = list[str]
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import cast
 
+from tpu_sim.isa.geometry import LANES
 from tpu_sim.isa.instruction import ROWS, Crossing, Kind, Row
-from tpu_sim.jit.crossing import CHUNKS, LANES, Chunks, ColumnLanes, RowLanes
+from tpu_sim.jit.crossing import CHUNKS, Chunks, ColumnLanes, RowLanes
 from tpu_sim.jit.emitter import Emitter
 from tpu_sim.jit.lanes import LlvmLanes
 from tpu_sim.jit.moves import ALWAYS_MOVES

@@ -21,6 +21,7 @@ import numpy as np
 from tpu_sim.isa.checker import check_program
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.collector import no_cyclic_gc
+from tpu_sim.isa.geometry import LANES
 from tpu_sim.isa.program import Program, core_word
 from tpu_sim.isa.source_digest import is_source_as_loaded, source_digest
 from tpu_sim.jit.calls import ENDED, PAUSED, WAITS
@@ -58,7 +59,7 @@ from tpu_sim.machine.node_table import NodeTable, body_name, node_table
 from tpu_sim.machine.result import RECORD_WORDS, ExecutionResult, execution_result
 from tpu_sim.machine.run import NO_CALL, Run, Stop
 from tpu_sim.machine.schema import STATE_WORDS
-from tpu_sim.machine.state import LANES, CoreState, CoreWords
+from tpu_sim.machine.state import CoreState, CoreWords
 
 _FAULTS: dict[FaultKind, type[MachineFault]] = {
     FaultKind.WINDOW: OutOfWindowFault,

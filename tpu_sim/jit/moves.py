@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tpu_sim.jit.crossing import CHUNKS, LANES
+from tpu_sim.isa.geometry import LANES
+from tpu_sim.jit.crossing import CHUNKS
 from tpu_sim.jit.lanes import CHUNK_LANES, LlvmLanes
 from tpu_sim.jit.values import Argument, Scalar, Use
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.geometry import LANES, SUBLANES, UNIT_DIM
 from tpu_sim.isa.program import Kernel
 from tpu_sim.jit.context import (
     ROW_BYTES,
@@ -33,7 +34,7 @@ from tpu_sim.jit.window_kernels import (
     SETTLE,
     entry_offset,
 )
-from tpu_sim.machine.state import ACTIVE, BLOCK, LANES, SHADOW, SUBLANES, CoreState
+from tpu_sim.machine.state import ACTIVE, SHADOW, CoreState
 
 _INDEX_BITS = 16
 _ALL_PUSHES = 0xFFFF
@@ -128,7 +129,7 @@ def _k_of() -> npt.NDArray[np.intp]:
 
 
 def _from_native(block: U16) -> U16:
-    weights = np.empty((BLOCK, BLOCK), np.uint16)
+    weights = np.empty((UNIT_DIM, UNIT_DIM), np.uint16)
     weights[_k_of()] = block.transpose(0, 2, 1)
     return weights
 
@@ -140,7 +141,7 @@ def _to_native(weights: U16) -> U16:
 def _pushed(pushes: int) -> npt.NDArray[np.bool_]:
     """Which weights by k and column were written: plain push n k 16n.., transposed push n columns 16n.."""
     bits = np.array([pushes >> bit & 1 for bit in range(16)], np.bool_)
-    plain, transposed = np.repeat(bits[:8], BLOCK // 8), np.repeat(bits[8:], BLOCK // 8)
+    plain, transposed = np.repeat(bits[:8], UNIT_DIM // 8), np.repeat(bits[8:], UNIT_DIM // 8)
     return plain[:, None] | transposed[None, :]
 
 
@@ -155,4 +156,4 @@ def _transposes(context: ExecutionContext, chip: Chip) -> npt.NDArray[np.uint32]
     blocks = 1 + context.transpose_blocks
     size = chip.transpose_units * blocks * TRANSPOSE_BYTES // 4
     words: U32 = context.memory(Word.TRANSPOSE, np.uint32)[:size]
-    return words.reshape(chip.transpose_units, blocks, BLOCK, BLOCK)
+    return words.reshape(chip.transpose_units, blocks, UNIT_DIM, UNIT_DIM)

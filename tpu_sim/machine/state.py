@@ -14,6 +14,7 @@ import numpy.typing as npt
 from tpu_sim.isa.causes import LOWERED, Cause
 from tpu_sim.isa.chip_limits import MOST_RESULTS, MOST_SREGS
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.geometry import LANES, SUBLANES, UNIT_DIM
 from tpu_sim.machine.result import MOST_RECORDS, RECORD_WORDS
 from tpu_sim.machine.schema import MAX_FLAGS, OFFSETS, SCHEMA, STATE_WORDS
 
@@ -22,7 +23,6 @@ U32 = npt.NDArray[np.uint32]
 I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-LANES, SUBLANES, BLOCK = 128, 8, 128
 SHADOW, ACTIVE = 0, 1
 """The two blocks of an MXU's weights and of a transpose unit."""
 
@@ -100,8 +100,8 @@ class CoreState(CoreWords):
             np.zeros((MOST_RECORDS, RECORD_WORDS), np.int64) if records is None else records
         )
         self.totals: I64 = np.zeros((calls, RECORD_WORDS), np.int64) if totals is None else totals
-        self.weights: U16 = np.zeros((chip.mxu_units, 2, BLOCK, BLOCK), np.uint16)
-        self.transposes: U32 = np.zeros((chip.transpose_units, 2, BLOCK, BLOCK), np.uint32)
+        self.weights: U16 = np.zeros((chip.mxu_units, 2, UNIT_DIM, UNIT_DIM), np.uint16)
+        self.transposes: U32 = np.zeros((chip.transpose_units, 2, UNIT_DIM, UNIT_DIM), np.uint32)
         ring = 1 << (chip.mrf_entries - 1).bit_length()
         self.results: U32 = np.zeros((chip.mxu_units, ring, SUBLANES, LANES), np.uint32)
         if chip.sregs > MOST_SREGS:  # tests count on as many as a program names

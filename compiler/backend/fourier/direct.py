@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compiler.backend.fourier.stage_loops import SUBLANES, Part, Roots
+from compiler.backend.fourier.stage_loops import Part, Roots
 from compiler.backend.vector.ops import Ops
 from compiler.hlo.fourier import direct_group
 from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import SReg, VReg
+from tpu_sim.isa.geometry import SUBLANES
 
 
 class DirectSums:

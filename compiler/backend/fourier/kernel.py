@@ -15,8 +15,8 @@ from compiler.analysis.indexing import const
 from compiler.analysis.windows import OperandWindow, WindowPlan
 from compiler.backend.custom import CustomKernel
 from compiler.backend.fourier.direct import DirectSums
-from compiler.backend.fourier.stage_loops import SUBLANES, Part, Roots, StageLoops, StageShape
-from compiler.backend.fourier.turning import BLOCK, Turned, Turner
+from compiler.backend.fourier.stage_loops import Part, Roots, StageLoops, StageShape
+from compiler.backend.fourier.turning import Turned, Turner
 from compiler.backend.fourier.views import copy_columns
 from compiler.backend.grid_loop import GridLoop, StepContext
 from compiler.backend.kernel_calls import Argument, Place
@@ -26,6 +26,7 @@ from compiler.backend.vector.ops import Ops
 from compiler.hlo.fourier import Stage, root_rows, stages
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import leaves
+from tpu_sim.isa.geometry import SUBLANES, UNIT_DIM
 from tpu_sim.isa.program import HBM, VMEM, DmaDescriptor
 
 
@@ -150,10 +151,10 @@ class FourierKernel:
         outer, inner = self.cut.grid
         n = self.dims[self.dim]
         origin = (outer.origin, const(0), inner.origin)
-        extent = (outer.block, -(-n // 8) * 8, inner.block * BLOCK)
+        extent = (outer.block, -(-n // 8) * 8, inner.block * UNIT_DIM)
         if self.is_turned:
             origin = (outer.origin, inner.origin, const(0))
-            extent = (1, inner.block * 8, -(-n // BLOCK) * BLOCK)
+            extent = (1, inner.block * 8, -(-n // UNIT_DIM) * UNIT_DIM)
         root = self.kernel.root
         inputs = [OperandWindow(o, self._argument(o).shape, origin, extent) for o in self.inputs]
         results = leaves(self.kernel.fusion.shape)
@@ -187,7 +188,7 @@ class FourierKernel:
         granules = hbm_tiling(argument.shape).total_granules
         table = b.window("table", granules)
         count = root_rows(self.dims[self.dim])
-        spread = b.window("roots", count * BLOCK)
+        spread = b.window("roots", count * UNIT_DIM)
         if len(self.stages) == 1:
             return Roots(spread)
         descriptor = b.descriptor(DmaDescriptor(HBM, VMEM, granules, (), table))
@@ -199,7 +200,7 @@ class FourierKernel:
             for tile in range(TILES):
                 ops.emit("vxpose.push", 0, word, tile)
             ops.emit("vxpose.swap", 0)
-            first = b.smuli(row, BLOCK)
+            first = b.smuli(row, UNIT_DIM)
             for tile in range(TILES):
                 ops.emit("vst", spread, first, tile * 8, 1, ops.emit("vxpose.read", 0, tile))
         return Roots(spread)

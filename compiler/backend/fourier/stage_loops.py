@@ -18,8 +18,7 @@ from compiler.backend.vector.ops import Ops
 from compiler.hlo.fourier import Stage
 from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import MReg, SReg
-
-SUBLANES = 8
+from tpu_sim.isa.geometry import SUBLANES
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from compiler.backend.fourier.stage_loops import Part
 from compiler.backend.vector.ops import Ops
 from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import SReg
+from tpu_sim.isa.geometry import UNIT_DIM
 
-BLOCK = 128
 _TILES = 16
 _TOGETHER = 2
 
@@ -30,7 +30,7 @@ class Turned:
     @property
     def col_tiles(self) -> int:
         """Tiles across."""
-        return -(-self.columns // BLOCK)
+        return -(-self.columns // UNIT_DIM)
 
     @property
     def unit_rows(self) -> int:
@@ -72,7 +72,7 @@ class Turner:
 
     def _all(self, parts: int, block: Callable[[SReg, SReg, int, int], None]) -> None:
         b, turned = self._builder, self._turned
-        whole, rest = divmod(turned.columns, BLOCK)
+        whole, rest = divmod(turned.columns, UNIT_DIM)
         with b.loop(turned.units, "turn", parallel=True) as unit:
             for count in (_TOGETHER, 1):
                 first = whole - whole % _TOGETHER if count == 1 else 0
@@ -95,7 +95,7 @@ class Turner:
 
     def _unit_row(self, part: Part, unit: SReg, tile: SReg) -> SReg:
         b = self._builder
-        inside = b.sadd(b.smuli(unit, self._turned.unit_rows), b.smuli(tile, BLOCK))
+        inside = b.sadd(b.smuli(unit, self._turned.unit_rows), b.smuli(tile, UNIT_DIM))
         return b.sadd(part.base, inside)
 
     def _push(self, part: Part, row: SReg, step: int, count: int) -> None:

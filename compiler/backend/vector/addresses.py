@@ -8,8 +8,7 @@ from typing import NamedTuple
 from compiler.analysis.indexing import Expr, const, linearize
 from compiler.analysis.indexing_maps import Index
 from compiler.backend.vector.arrays import VmemArray
-
-LANES = 128
+from tpu_sim.isa.geometry import LANES
 
 
 class Address(NamedTuple):

@@ -25,8 +25,9 @@ from compiler.analysis.indexing import (
 from compiler.backend.vector.arrays import VmemArray
 from compiler.backend.vector.index_values import IndexValues, positions, split_uniform
 from compiler.backend.vector.ops import Ops
-from compiler.backend.vector.row_loads import SUBLANES, RowLoader
+from compiler.backend.vector.row_loads import RowLoader
 from compiler.llo.ir import VReg
+from tpu_sim.isa.geometry import SUBLANES
 
 _MOST_PIECES = 4
 

@@ -29,7 +29,6 @@ from functools import partial
 from compiler.analysis.indexing import Expr, const, linearize
 from compiler.analysis.indexing_boxes import Box
 from compiler.analysis.indexing_maps import Condition, Index
-from compiler.analysis.kernel_vmem import SUBLANES
 from compiler.backend.vector.addresses import tiled_address
 from compiler.backend.vector.arrays import VmemArray, allocate
 from compiler.backend.vector.constants import uniform_constant
@@ -51,6 +50,7 @@ from compiler.hlo.ir import HloInstruction
 from compiler.kernels.plan import accumulators_name
 from compiler.kernels.planning import result_nodes, state_tiles, turned
 from compiler.llo.ir import SReg
+from tpu_sim.isa.geometry import SUBLANES
 
 ReducedBox = tuple[tuple[Expr, int], ...]
 """(first index, extent) of each reduced dimension, in ascending order of dimension."""

@@ -11,8 +11,7 @@ from compiler.backend.vector.arrays import VmemArray
 from compiler.backend.vector.index_values import IndexValues
 from compiler.backend.vector.ops import Ops
 from compiler.llo.ir import VReg
-
-SUBLANES = 8
+from tpu_sim.isa.geometry import SUBLANES
 
 
 @dataclass(frozen=True)

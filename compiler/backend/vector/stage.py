@@ -11,7 +11,6 @@ from functools import lru_cache, partial
 from compiler.analysis.indexing import Expr, const, linearize, ranged, var, variables
 from compiler.analysis.indexing_boxes import leaf_indices
 from compiler.analysis.indexing_maps import Index
-from compiler.analysis.tiled_layout import SUBLANES
 from compiler.backend.vector.addresses import physical_index
 from compiler.backend.vector.arrays import VmemArray
 from compiler.backend.vector.bounds import zero_outside
@@ -36,6 +35,7 @@ from compiler.backend.vector.transposes import transposed_index
 from compiler.backend.vector.turned_stage import can_turn, run_turned
 from compiler.diagnostics import CompileError
 from compiler.hlo.ir import HloInstruction
+from tpu_sim.isa.geometry import SUBLANES
 
 _DEAR_TILE = 40
 """Operations from which it is worth asking whether column tiles differ."""

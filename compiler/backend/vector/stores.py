@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from compiler.analysis.indexing import Expr
-from compiler.analysis.kernel_vmem import SUBLANES
 from compiler.analysis.tiled_layout import next_power_of_two
 from compiler.backend.vector.arrays import VmemArray
 from compiler.backend.vector.index_values import IndexValues, split_uniform
@@ -18,6 +17,7 @@ from compiler.backend.vector.ops import Ops
 from compiler.backend.vector.unpack import pack
 from compiler.diagnostics import CompileError
 from compiler.llo.ir import VReg
+from tpu_sim.isa.geometry import SUBLANES
 
 
 class Storer:

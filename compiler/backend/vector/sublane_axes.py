@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 from compiler.analysis.indexing import Expr, const
 from compiler.analysis.sublane_axis import COLUMNS, ROWS, sublane_choice
-from compiler.analysis.tiled_layout import LANES, SUBLANES
 from compiler.backend.vector.tile_loops import TilePoint, TileSpace
+from tpu_sim.isa.geometry import LANES, SUBLANES
 
 
 @dataclass(frozen=True)

@@ -30,9 +30,7 @@ from compiler.backend.vector.row_loads import RowLoader
 from compiler.backend.vector.unpack import unpack
 from compiler.hlo.dtypes import DType
 from compiler.llo.ir import VReg
-
-BLOCK = 128
-SUBLANES = 8
+from tpu_sim.isa.geometry import SUBLANES, UNIT_DIM
 
 LoadPhysical = Callable[[VmemArray, Expr, Expr, Expr], int]
 """Loads the element at (major, row, col) of an array."""
@@ -111,8 +109,8 @@ class TransposeLoader:
 
         The block starts at the column of which this vreg is a whole number of vregs to the right.
         """
-        phase = index.col % BLOCK
-        offset = phase.constant if phase.is_constant else index.col.constant % BLOCK
+        phase = index.col % UNIT_DIM
+        offset = phase.constant if phase.is_constant else index.col.constant % UNIT_DIM
         group, part = offset // (SUBLANES * index.step), offset % index.step
         offset = group * SUBLANES * index.step + part
         if self._ops.builder.block is not self._code:
@@ -122,7 +120,7 @@ class TransposeLoader:
         block = _Block(array, index.major, index.row, index.col - offset, index.step)
         half = self._packed_half(block)
         if half >= 0:
-            first = split_uniform(block.row)[1] - half * BLOCK
+            first = split_uniform(block.row)[1] - half * UNIT_DIM
             block = replace(block, row=first, is_packed=True)
         if block not in self._read:
             self._last = (self._last + 1) % len(self._active)
@@ -148,27 +146,31 @@ class TransposeLoader:
         """Read what is left of a unit's block."""
         block = self._active[unit]
         if block is not None:
-            for number in range(BLOCK // SUBLANES):
+            for number in range(UNIT_DIM // SUBLANES):
                 self._vreg(block, number)
 
     def _packed_half(self, block: _Block) -> int:
         """Which half of a block of 256 packed rows this block is; -1 if it cannot be had so."""
         if block.array.shape.dtype.name != "bf16" or not self._is_aligned(block):
             return -1
-        place = split_uniform(block.row)[1] % (2 * BLOCK)
-        return place.constant // BLOCK if place.is_constant and place.constant % BLOCK == 0 else -1
+        place = split_uniform(block.row)[1] % (2 * UNIT_DIM)
+        return (
+            place.constant // UNIT_DIM
+            if place.is_constant and place.constant % UNIT_DIM == 0
+            else -1
+        )
 
     def _half_of_rows(self, words: VReg, half: int, dtype: DType) -> VReg:
         """Lane l of the result: row 128*half + l of the 256 that lie in pairs in the lanes."""
         ops, lane = self._ops, var(LANE)
-        place = self._values.vector(lane // 2 + half * (BLOCK // 2))
+        place = self._values.vector(lane // 2 + half * (UNIT_DIM // 2))
         word = ops.emit("vperm.lane", words, place)
         return unpack(ops, self._values, word, lane % 2, dtype)
 
     def _is_aligned(self, block: _Block) -> bool:
         """Whether the block is made of whole tiles with consecutive rows along the lanes."""
         varying, start = split_uniform(block.row)
-        phases = (start % (SUBLANES * block.array.packing), block.col % BLOCK)
+        phases = (start % (SUBLANES * block.array.packing), block.col % UNIT_DIM)
         is_row = str(varying) == "l" and not positions(block.major) and not positions(block.col)
         return is_row and all(p.is_constant and not p.constant for p in phases)
 
@@ -207,7 +209,7 @@ class TransposeLoader:
         if array.is_dense:
             row_tiles = array.word_rows // (SUBLANES * array.col_tiles)  # of all majors
         pushes: list[tuple[int, VReg]] = []
-        for number in range(BLOCK // (SUBLANES * parts)):
+        for number in range(UNIT_DIM // (SUBLANES * parts)):
             row_tile = first + number
             if row_tile.low >= row_tiles:
                 break

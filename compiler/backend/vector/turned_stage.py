@@ -26,13 +26,13 @@ from compiler.backend.vector.transposes import transposed_index
 from compiler.backend.vector.unpack import pack
 from compiler.hlo.ir import HloInstruction
 from compiler.llo.ir import VReg
+from tpu_sim.isa.geometry import LANES
 
 _TYPES = ("bf16", "s16", "u16")
-_LANES = 128
 _PACKING = 2
 _TILE_ROWS = 16
 """Rows of a packed tile of the result, and columns of it that one push takes."""
-_BLOCK_ROW_TILES = _LANES // _TILE_ROWS
+_BLOCK_ROW_TILES = LANES // _TILE_ROWS
 _BLOCK_COL_TILES = 2
 _MOST_APART = 8
 """Blocks of rows whose code stands for itself."""
@@ -148,12 +148,12 @@ def _period(
         index = tuple(low + expr for low, expr in zip(target.origin, inside, strict=True))
         for indices in leaf_indices(node, index, leaves).values():
             found.update(d for at in indices for expr in at for d in _divisors(expr, row))
-    parts = [rows for rows in found if rows % _LANES and _LANES % rows]
+    parts = [rows for rows in found if rows % LANES and LANES % rows]
     if len(parts) != 1:
         return 0
     (rows,) = parts
     is_whole = rows % _TILE_ROWS == 0 and space.rows % rows == 0
-    return rows // _TILE_ROWS if is_whole and _LANES // 2 <= rows <= _MOST_APART * _LANES else 0
+    return rows // _TILE_ROWS if is_whole and LANES // 2 <= rows <= _MOST_APART * LANES else 0
 
 
 def _divisors(expr: Expr, row: Var) -> Iterator[int]:
@@ -197,7 +197,7 @@ def _block_ops(
 def _turned(target: VmemArray, point: TilePoint, push: int, part: int) -> Index:
     """The logical index of what push number `push` of a block takes: rows in lanes."""
     row = point.row_tile * _TILE_ROWS + point.lane
-    col = point.col_tile * _LANES + (_TILE_ROWS * push + part) + point.sublane * _PACKING
+    col = point.col_tile * LANES + (_TILE_ROWS * push + part) + point.sublane * _PACKING
     inside = (*point.majors, row, col)
     return tuple(low + expr for low, expr in zip(target.origin, inside, strict=True))
 
@@ -267,11 +267,11 @@ class _TurnedTiles:
     def _fill(self, key: _Key, unit: int) -> Iterator[None]:
         ops = self._emitter.ops
         space = self._space
-        rows = _left(key.row_tile, space.rows, _TILE_ROWS, _LANES)
+        rows = _left(key.row_tile, space.rows, _TILE_ROWS, LANES)
         if self._period < space.row_tiles:
             rows = min(rows, _TILE_ROWS * (self._period - self._in_period(key.row_tile)))
-        cols = _left(key.col_tile, space.cols, _LANES, _BLOCK_COL_TILES * _LANES)
-        filled = -(-cols // _LANES) * _LANES if self._bounds is not None else cols
+        cols = _left(key.col_tile, space.cols, LANES, _BLOCK_COL_TILES * LANES)
+        filled = -(-cols // LANES) * LANES if self._bounds is not None else cols
         for push in range(-(-filled // _TILE_ROWS)):
             left = min(_TILE_ROWS, cols - push * _TILE_ROWS)
             word = self._word(key, push, rows, left) if left > 0 else ops.integer(0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from compiler.hlo.dtypes import BY_NAME, C64, F32, F64, S32, real_type
-from compiler.hlo.fourier import LANES, has_kernel, root_rows
+from compiler.hlo.fourier import has_kernel, root_rows
 from compiler.hlo.ops.declaration import (
     APPLY,
     DIMENSIONS,
@@ -27,6 +27,7 @@ from compiler.hlo.ops.inference import (
 )
 from compiler.hlo.shape import ArrayShape, Shape, TupleShape, is_compatible, leaves
 from compiler.hlo.shape_text import print_shape
+from tpu_sim.isa.geometry import LANES
 
 
 def _operands_and_inits(q: Inference) -> tuple[list[ArrayShape], list[ArrayShape]]:

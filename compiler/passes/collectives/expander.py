@@ -28,14 +28,14 @@ from compiler.passes.collectives.ragged import expand_ragged
 from compiler.passes.context import PassContext
 from compiler.passes.expanders.driver import expand
 from compiler.rewrite.emitter import Emitter, result_of
+from tpu_sim.isa.geometry import LANES
 
 Instr = HloInstruction
 Dims = tuple[int, ...]
 
 _GATHERED_BYTES = 1 << 14
 """An all-reduce of at most so many bytes, times the devices, costs latency alone."""
-_LANES = 128
-_TILE = 8 * _LANES
+_TILE = 8 * LANES
 _MOST_RING = 256
 """Larger groups have too many steps for a core's sync flags."""
 
@@ -260,15 +260,15 @@ def _reduced(c: Collective, operand: Instr) -> Instr:
     e = c.e
     rows, columns = _plane(shape.dims)
     tile = 8 * max(1, 32 // shape.dtype.bits)
-    if rows % (tile * c.size) == 0 and columns % _LANES == 0:  # parts that lie in one piece
+    if rows % (tile * c.size) == 0 and columns % LANES == 0:  # parts that lie in one piece
         mine = c.scattered(e.shaped(operand, (c.size, rows // c.size, columns)))
         return e.shaped(c.gathered(mine), shape.dims)
     flat = e.shaped(operand, (shape.element_count,))
-    unit = c.size * _LANES
+    unit = c.size * LANES
     rows = -(-shape.element_count // unit)
     rows += -rows % 16 if rows > 16 else 0
     padded = e.pad_dim(flat, 0, 0, rows * unit - shape.element_count)
-    mine = c.scattered(e.reshape(padded, (c.size, rows, _LANES)))
+    mine = c.scattered(e.reshape(padded, (c.size, rows, LANES)))
     whole = e.reshape(c.gathered(mine), (rows * unit,))
     return e.shaped(e.part(whole, 0, 0, shape.element_count), shape.dims)
 

@@ -15,13 +15,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from compiler.analysis.tiled_layout import LANES, SUBLANES
 from compiler.hlo.dtypes import F32
 from compiler.hlo.ir import HloInstruction
 from compiler.passes.dimension_order.orders import Order, descending, physical, vregs
 from compiler.passes.dot_canonicalizer import DotSide, dot_sides, is_narrow, row_sides
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit
+from tpu_sim.isa.geometry import LANES, SUBLANES
 
 Instr = HloInstruction
 _MOST_PRODUCTS = 1 << 13

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from compiler.analysis.tiled_layout import LANES, SUBLANES
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape, TupleShape
@@ -30,6 +29,7 @@ from compiler.passes.dimension_order.indexed import (
 from compiler.passes.dimension_order.orders import Dims, Order, descending, restricted
 from compiler.passes.dot_canonicalizer import dot_sides
 from compiler.rewrite.dims import reshape_groups
+from tpu_sim.isa.geometry import LANES, SUBLANES
 
 Instr = HloInstruction
 End = tuple[int, int]

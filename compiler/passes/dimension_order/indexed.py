@@ -14,9 +14,8 @@ import math
 from collections.abc import Iterator
 
 from compiler.analysis.gather_dims import HELD_SHARE, GatherDims, gather_dims
-from compiler.analysis.kernel_vmem import SUBLANES, VREG_TILE_BYTES
+from compiler.analysis.kernel_vmem import VREG_TILE_BYTES
 from compiler.analysis.scatter_dims import ScatterDims, combines_elements, scatter_dims
-from compiler.analysis.tiled_layout import LANES
 from compiler.backend.element_cut import part_unit
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape
@@ -29,6 +28,7 @@ from compiler.passes.dimension_order.orders import (
     vregs,
 )
 from compiler.rewrite.pattern import splat_value
+from tpu_sim.isa.geometry import LANES, SUBLANES
 
 Instr = HloInstruction
 Forms = tuple[tuple[Order, ...], Order]

@@ -13,8 +13,9 @@ import math
 from collections.abc import Collection
 from functools import lru_cache
 
-from compiler.analysis.tiled_layout import LANES, SUBLANES, byte_size, is_bitcast
+from compiler.analysis.tiled_layout import byte_size, is_bitcast
 from compiler.hlo.shape import ArrayShape
+from tpu_sim.isa.geometry import LANES, SUBLANES
 
 Dims = tuple[int, ...]
 Order = tuple[int, ...]

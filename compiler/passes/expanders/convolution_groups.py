@@ -18,8 +18,8 @@ from compiler.hlo.dtypes import S32
 from compiler.hlo.ir import HloInstruction
 from compiler.passes.image_order import has_few_positions
 from compiler.rewrite.emitter import Emitter
+from tpu_sim.isa.geometry import LANES
 
-LANES = 128
 _MOST_APART = 32
 """Convolutions that a gradient in groups becomes."""
 _GROUPED = ("batch_group_count", "feature_group_count", "metadata")

@@ -19,12 +19,13 @@ import numpy.typing as npt
 from compiler.analysis import vmem_shares
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.dtypes import F32
-from compiler.hlo.fourier import LANES, has_kernel, is_smooth, root_rows, roots
+from compiler.hlo.fourier import has_kernel, is_smooth, root_rows, roots
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.passes.context import PassContext
 from compiler.passes.expanders.driver import expand
 from compiler.rewrite.emitter import Emitter
 from compiler.rewrite.pattern import splat_value
+from tpu_sim.isa.geometry import LANES
 
 Instr = HloInstruction
 Complex = npt.NDArray[np.complex128]

@@ -15,10 +15,10 @@ from compiler.passes.expanders.blocked_factors import blocked_cholesky, blocked_
 from compiler.passes.expanders.columns import Layout, cholesky_columns, substitution
 from compiler.passes.expanders.driver import expand
 from compiler.rewrite.emitter import Emitter
+from tpu_sim.isa.geometry import LANES
 
 Instr = HloInstruction
 
-LANES = 128
 _SMALL = 64
 """Rows up to which many matrices are done a column at a time."""
 _FEW_ROWS = 8

@@ -33,6 +33,7 @@ from compiler.passes.context import PassContext
 from compiler.passes.dot_canonicalizer import DotSide, dot_sides
 from compiler.passes.expanders.driver import expand
 from compiler.rewrite.emitter import Emitter
+from tpu_sim.isa.geometry import LANES, SUBLANES
 
 Instr = HloInstruction
 MAX_CONTRACTED = 32
@@ -44,7 +45,6 @@ LONG = 8192
 """Contracted elements of a dot of so few results."""
 LARGE = 1 << 17
 """Elements of a stack that is not copied for a product with a vector."""
-SUBLANES, LANES = 8, 128
 
 
 def expand_small_dots(module: HloModule, context: PassContext) -> bool:

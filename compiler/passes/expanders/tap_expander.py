@@ -41,14 +41,13 @@ from compiler.passes.image_order import ImageOrder, image_order
 from compiler.rewrite import make
 from compiler.rewrite.dims import inverse
 from compiler.rewrite.graph import emit, replace
+from tpu_sim.isa.geometry import LANES, SUBLANES
 
 Dims = tuple[int, ...]
 MAX_TAPS = 64  # of a window that is combined tap by tap
 MAX_SEQUENTIAL = 32  # positions of a running total that is added up one after another
 MAX_SEQUENTIAL_ELEMENTS = 1 << 16  # and elements of its array; beyond, doubling is cheaper
 MAX_SLICES = 512  # that a convolution's input is cut into
-LANES = 128
-SUBLANES = 8
 _ROUNDED_SHARE = 2
 """Images of more than this part of VMEM are rounded for the vector unit; others may stay there."""
 _MOST_FILLED = 1.07  # of a product's depth, where features are added

@@ -7,10 +7,11 @@ import pytest
 
 from compiler.analysis.tiled_layout import default_layout
 from compiler.backend.device_bytes import device_bytes
-from compiler.backend.transfer import SUBLANES, Piece, box_pieces, box_tiles, hbm_tiling
+from compiler.backend.transfer import Piece, box_pieces, box_tiles, hbm_tiling
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.dtypes import BY_NAME
 from compiler.hlo.shape import ArrayShape, Layout
+from tpu_sim.isa.geometry import SUBLANES
 
 CASES = [
     ("f32", (20, 300)), ("f32", (3, 300)), ("f32", (2, 5, 17, 130)), ("f32", (2500,)), ("f32", (7,)),
