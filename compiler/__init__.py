@@ -1,1 +1,1 @@
-"""The tpuc compiler: HLO text to TPU programs."""
+"""The tpuc compiler: HLO text to TPU programs. Any file may be imported."""

@@ -14,6 +14,8 @@
     def layer(x, w, b): return np.maximum(x @ w + b, 0)
 
 Heavy parts (the compiler, LLVM) load on first use.
+
+To be imported from outside: the package alone, whose names are what people use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
 """From scheduled HLO to TPU programs: windows, LLO, bundles, registers.
 
-The driver imports `lower_module`; nothing else of the compiler imports from here.
+The driver imports `lower_module`, passes what says what a kernel can do, holds or costs.
+
+To be imported from outside: `custom_places`, `element_cut`, `exchange`, `kernel_library`,
+`kernel_options`, `loop_kernel`, `lower_module`, `smem_scratch`, `transfer`.
 """

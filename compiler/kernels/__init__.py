@@ -7,4 +7,6 @@
 
 The window search judges candidates by their plans; emitters (`compiler.backend`) emit plans and allocate
 nothing else.
+
+Any file may be imported.
 """

@@ -6,4 +6,6 @@
     finalize    both, for a kernel and for main     optimize    chosen passes over a text
 
 Emitters (`compiler.backend`) import `builder` and `ir`, drivers `finalize` and `optimize`.
+
+To be imported from outside: `builder`, `finalize`, `ir`, `optimize`, `passes`, `printer`.
 """

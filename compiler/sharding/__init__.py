@@ -1,1 +1,4 @@
-"""Shardings: what they mean for shapes and devices, and how they spread through a program."""
+"""Shardings: what they mean for shapes and devices, and how they spread through a program.
+
+Any file may be imported.
+"""

@@ -1,1 +1,4 @@
-"""What `tpuc.numpy` is made of: NumPy's functions called with arrays of any kind, creation, types, sizes."""
+"""What `tpuc.numpy` is made of: NumPy's functions called with arrays of any kind, creation, types, sizes.
+
+To be imported from outside: `creation`, `names`.
+"""

@@ -9,4 +9,6 @@
     plugin      how JAX finds it
 
 docs/jax.md says what works; docs/adr/0013-the-jax-plug-in-is-python-with-native-leaves.md why it is so.
+
+To be imported from outside: `profile`.
 """

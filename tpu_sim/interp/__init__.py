@@ -1,2 +1,6 @@
-"""The NumPy machine: slow, plain, the second oracle. To be imported from here: `numpy_machine`, and what
-tests compare native code with: `numpy_lanes`, `mxu`, `transpose`, `bundle_executor`."""
+"""The NumPy machine: slow, plain, the second oracle.
+
+Tests compare native code with `numpy_lanes`, `mxu`, `transpose` and `bundle_executor`.
+
+To be imported from outside: `numpy_machine`.
+"""

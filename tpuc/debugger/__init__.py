@@ -1,1 +1,4 @@
-"""The debugger: `Debugger` (`debugger`), for Python programs, and the prompt that calls it (`prompt`)."""
+"""The debugger: `Debugger` (`debugger`), for Python programs, and the prompt that calls it (`prompt`).
+
+To be imported from outside: `commands`, `debugger`, `prompt`.
+"""

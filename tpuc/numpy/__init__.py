@@ -5,6 +5,8 @@
 
 Functions work on traced arrays inside of `tpuc.jit` and on `tpuc.Array` outside of it, where each call is a
 program that is kept. docs/tpuc-numpy.md has types, sizes and differences.
+
+To be imported from outside: the package alone.
 """
 
 from __future__ import annotations

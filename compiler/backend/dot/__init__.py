@@ -1,4 +1,7 @@
-"""Matrix products on the MXUs: plans, the skewed instruction stream, precision passes."""
+"""Matrix products on the MXUs: plans, the skewed instruction stream, precision passes.
+
+To be imported from outside: the package alone.
+"""
 
 from compiler.backend.dot.precision import emit_split
 from compiler.backend.dot.results import Affine, Epilogue, ResultTile

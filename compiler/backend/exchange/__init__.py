@@ -1,1 +1,4 @@
-"""Kernels that exchange data between the chips of a slice."""
+"""Kernels that exchange data between the chips of a slice.
+
+To be imported from outside: `cost`, `gather`, `kernels`, `permute`, `plan`, `ports`, `reduce`.
+"""

@@ -1,1 +1,4 @@
-"""Vector code: from a fusion's nodes and index maps to vreg operations."""
+"""Vector code: from a fusion's nodes and index maps to vreg operations.
+
+Any file may be imported.
+"""

@@ -1,1 +1,4 @@
-"""The declarations of opcodes, by family; import them from `compiler.hlo.opcodes`."""
+"""The declarations of opcodes, by family; who wants the table takes it from `compiler.hlo.opcodes`.
+
+Any file may be imported.
+"""

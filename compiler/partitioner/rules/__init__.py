@@ -1,1 +1,1 @@
-"""How each family of operations is partitioned."""
+"""How each family of operations is partitioned. Any file may be imported."""

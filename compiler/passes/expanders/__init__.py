@@ -1,1 +1,4 @@
-"""Expansions of operations that have no kernel into operations that have one."""
+"""Expansions of operations that have no kernel into operations that have one.
+
+Any file may be imported.
+"""

@@ -1,1 +1,1 @@
-"""Operations as loops over parts of their result."""
+"""Operations as loops over parts of their result. To be imported from outside: `forms`."""

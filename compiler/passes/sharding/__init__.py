@@ -1,1 +1,4 @@
-"""Shardings of a whole program: from what it states to one on every instruction."""
+"""Shardings of a whole program: from what it states to one on every instruction.
+
+To be imported from outside: `constant_copies`, `exporter`, `importer`, `regions`, `statements`.
+"""
