@@ -257,7 +257,7 @@ def _rows(site: SiteFacts) -> Finding | None:
     report = site.report
     cycles = report.cycles / max(report.calls * count, 1)
     rows = f"{first.opcode} of {count:,} rows of {each:,} elements"
-    if cycles < _ONE_BY_ONE and each < _LANES:
+    if cycles < _ONE_BY_ONE and each < LANES:
         return _elements_looked_up(site, first, count * each)
     why = f"{rows}: {cycles:,.1f} cycles a row, one after the other"
     product = count * each * table / peak_multiply_adds_per_cycle(site.chip)
@@ -281,8 +281,8 @@ def _elements_looked_up(site: SiteFacts, first: OperationFacts, elements: int) -
     work = site.report.cycles - site.cycles(Cause.LAUNCH)
     each = site.report.cycles / max(calls * elements, 1)
     why = f"{first.opcode} of {elements:,} elements by an index each, {each:.2f} cycles an element"
-    remedy = f"an index for a whole row ({_LANES} elements or more), or a lookup outside of loops"
-    rows = -(-elements // _LANES) * calls
+    remedy = f"an index for a whole row ({LANES} elements or more), or a lookup outside of loops"
+    rows = -(-elements // LANES) * calls
     return Finding("rows", work - rows * _WIDE_ROW_CYCLES, why, remedy, first.source)
 
 
