@@ -18,6 +18,7 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from compiler.partitioner.grid import Axes, Cut, Dims, Grid
 
@@ -36,47 +37,82 @@ class Move:
     other: int = 0
 
 
+Route: TypeAlias = tuple[float, int, tuple[Move, ...]]
+"""What it costs, from which start, and its moves."""
+
+
 @dataclass
 class Router:
     """Finds routes, and remembers them."""
 
     grid: Grid
-    _known: dict[object, tuple[float, int, tuple[Move, ...]]] = field(default_factory=dict)
+    _known: dict[object, _Search] = field(default_factory=dict)
 
-    def route(
-        self, dims: Dims, width: int, starts: tuple[Cut, ...], goal: Cut
-    ) -> tuple[float, int, tuple[Move, ...]]:
-        """(cost, which start, moves) to `goal` for an array of `dims` of `width` bytes each."""
+    def route(self, dims: Dims, width: int, starts: tuple[Cut, ...], goal: Cut) -> Route:
+        """To `goal` for an array of `dims` of `width` bytes each."""
         goal = goal.normal()
         if goal in starts:
             return 0.0, starts.index(goal), ()
+        route = self._search(dims, width, starts, goal).route(math.inf)
+        assert route is not None
+        return route
+
+    def cost(
+        self, dims: Dims, width: int, starts: tuple[Cut, ...], goal: Cut, most: float = math.inf
+    ) -> float:
+        """The cost of the route; where that is more than `most`, any number that is more."""
+        goal = goal.normal()
+        if goal in starts:
+            return 0.0
+        search = self._search(dims, width, starts, goal)
+        route = search.route(most)
+        return route[0] if route is not None else search.least_cost
+
+    def _search(self, dims: Dims, width: int, starts: tuple[Cut, ...], goal: Cut) -> _Search:
         key = (dims, width, starts, goal)
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = _Search(self.grid, dims, width, goal).run(starts)
+            found = self._known[key] = _Search(self.grid, dims, width, starts, goal)
         return found
 
 
-@dataclass
 class _Search:
-    grid: Grid
-    dims: Dims
-    width: int
-    goal: Cut
-    _sizes: dict[tuple[Axes, ...], int] = field(default_factory=dict)
+    """Best-first search from all starts at once, as far as somebody has asked; if it grows too long, by
+    way of the whole. Whoever holds less than the goal must get the rest, so nearer cuts come first."""
 
-    def run(self, starts: tuple[Cut, ...]) -> tuple[float, int, tuple[Move, ...]]:
-        """Uniform cost search from all starts at once; if it grows too long, by way of the whole."""
-        number = itertools.count()
-        queue: list[tuple[float, int, Cut, int, tuple[Move, ...]]] = [
-            (0.0, next(number), cut, index, ()) for index, cut in enumerate(starts)
-        ]
-        done: set[Cut] = set()
-        least: dict[Cut, float] = {}
+    def __init__(
+        self, grid: Grid, dims: Dims, width: int, starts: tuple[Cut, ...], goal: Cut
+    ) -> None:
+        self.grid, self.dims, self.width, self.goal = grid, dims, width, goal
+        self._sizes: dict[tuple[Axes, ...], int] = {}
+        self._goal_bytes = self._bytes(goal)
+        self._number = itertools.count()
+        self._queue: list[tuple[float, int, float, Cut, int, tuple[Move, ...]]] = []
+        for index, cut in enumerate(starts):
+            self._push(0.0, cut, index, ())
+        self.least_cost = self._queue[0][0]
+        """No route costs less."""
+        self._done: set[Cut] = set()
+        self._least: dict[Cut, float] = {}
+        self._found: Route | None = None
+
+    def route(self, most: float) -> Route | None:
+        """The route; None where it costs more than `most`."""
+        if self._found is None and self.least_cost <= most:
+            self._go_on(most)
+        found = self._found
+        return found if found is not None and found[0] <= most else None
+
+    def _go_on(self, most: float) -> None:
+        queue, done, least = self._queue, self._done, self._least
         while queue:
-            cost, _, cut, index, path = heapq.heappop(queue)
+            self.least_cost, _, cost, cut, index, path = queue[0]
+            if self.least_cost > most:
+                return
+            heapq.heappop(queue)
             if cut == self.goal:
-                return cost, index, path
+                self._found = cost, index, path
+                return
             if cut in done:
                 continue
             done.add(cut)
@@ -87,8 +123,12 @@ class _Search:
                 total = cost + self._cost(cut, move)
                 if total < least.get(after, math.inf):
                     least[after] = total
-                    heapq.heappush(queue, (total, next(number), after, index, (*path, move)))
-        raise AssertionError(f"no way from {starts} to {self.goal}")
+                    self._push(total, after, index, (*path, move))
+        raise AssertionError(f"no way to {self.goal}")
+
+    def _push(self, cost: float, cut: Cut, start: int, path: tuple[Move, ...]) -> None:
+        rest = max(0, self._goal_bytes - self._bytes(cut))
+        heapq.heappush(self._queue, (cost + rest, next(self._number), cost, cut, start, path))
 
     def _bytes(self, cut: Cut) -> int:
         """Bytes of a device's part."""

@@ -36,6 +36,8 @@ GATHERED = "its operands are gathered, all of it is computed on every device"
 """The remark of what costs every device the whole."""
 _WORK_OF_A_BYTE = 32.0
 """How much local work (bytes read or written, or so many multiplications) one byte sent is worth."""
+_ROUNDING = 1e-9
+"""By how much sums of costs in another order may differ."""
 
 
 @dataclass
@@ -286,6 +288,7 @@ class Region:
         best: tuple[float, Assignment, int] | None,
     ) -> float:
         total = plan.extra(given)
+        most = math.inf if best is None else best[0] * (1 + _ROUNDING)
         work = 0.0
         seen: set[tuple[int, Cut]] = set()
         for value, dims in zip(operands, plan.rule.operands, strict=True):
@@ -293,15 +296,15 @@ class Region:
             work += self._bytes(value.dims, width(value.dtype), cut)
             if (id(value), cut) not in seen:
                 seen.add((id(value), cut))
-                total += cost_of(self.router, value, cut)
-            if best is not None and total > best[0]:
+                total += cost_of(self.router, value, cut, most - total)
+            if total > most:
                 return total
         partial = plan.sums(given) if plan.combiner is not None else ()
         for shape, dims, hint in zip(leaves(instr.shape), plan.rule.results, hints, strict=True):
             start = Cut(plan.project(dims, given), partial, order).normal()
             goal = hint or Cut(start.dims, order=start.order).normal()
             size = width(shape.dtype)
-            total += self.router.route(shape.dims, size, (start,), goal)[0]
+            total += self.router.cost(shape.dims, size, (start,), goal, most - total)
             work += self._bytes(shape.dims, size, start)
         cut_by = math.prod(self.grid.count(axes) for axes in given.values())
         return total + (work + plan.work / cut_by) / _WORK_OF_A_BYTE

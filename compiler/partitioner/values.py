@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -54,9 +55,9 @@ def width(dtype: DType) -> int:
     return max(1, dtype.bits // 8)
 
 
-def cost_of(router: Router, value: Value, goal: Cut) -> float:
-    """What it takes to have the value in a cut."""
-    return router.route(value.dims, width(value.dtype), tuple(value.cuts), goal)[0]
+def cost_of(router: Router, value: Value, goal: Cut, most: float = math.inf) -> float:
+    """What it takes to have the value in a cut; where that is more than `most`, any number that is more."""
+    return router.cost(value.dims, width(value.dtype), tuple(value.cuts), goal, most)
 
 
 def in_cut(b: Local, router: Router, value: Value, goal: Cut) -> HloInstruction:
