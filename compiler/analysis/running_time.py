@@ -52,7 +52,9 @@ class RunningTimes:
         self._ports = ports
         self._exchange_cost = exchange_cost
         self._costs: dict[object, ExchangeCost] = {}
+        self._costs_of: dict[HloInstruction, ExchangeCost] = {}
         self._known: dict[HloInstruction, float] = {}
+        self._port_of: dict[HloInstruction, int | None] = {}
 
     def of(self, instr: HloInstruction) -> float:
         """Cycles until an instruction is over; of a start, until its transfers are under way."""
@@ -68,9 +70,11 @@ class RunningTimes:
 
     def port(self, start: HloInstruction) -> int | None:
         """The port that a permute's transfers hold; None for exchanges that take several."""
-        root = start.calls.root_instruction if start.opcode == "fusion" else start
-        pairs = root.attrs.get("source_target_pairs")
-        return self._ports.get(pairs) if isinstance(pairs, tuple) else None
+        if start not in self._port_of:
+            root = start.calls.root_instruction if start.opcode == "fusion" else start
+            pairs = root.attrs.get("source_target_pairs")
+            self._port_of[start] = self._ports.get(pairs) if isinstance(pairs, tuple) else None
+        return self._port_of[start]
 
     @property
     def hop(self) -> float:
@@ -92,6 +96,12 @@ class RunningTimes:
 
     def _cost(self, exchange: HloInstruction) -> ExchangeCost:
         """The cost of a collective, or of what a permute's start begins."""
+        found = self._costs_of.get(exchange)
+        if found is None:
+            found = self._costs_of[exchange] = self._cost_of_equals(exchange)
+        return found
+
+    def _cost_of_equals(self, exchange: HloInstruction) -> ExchangeCost:
         attrs = exchange.attrs
         key = (
             exchange.opcode.removesuffix("-start"),

@@ -158,16 +158,24 @@ class Slice:
 
         `beside` are the targets of the transfers that are under way at the same time, these included.
         """
-        loads = self.torus.loads(pair for every in beside for pair in self._pairs(every))
-        pairs = list(self._pairs(targets))
-        ways = [list(self.torus.way(a, b)) for a, b in pairs]
+        return self._route(targets, self._loads(beside), port)
+
+    def routes(self, ways: Sequence[Sequence[int]], port: int) -> list[Route]:
+        """The routes of transfers that are all under way at the same time, by the targets of each."""
+        loads = self._loads(ways)
+        return [self._route(targets, loads, port) for targets in ways]
+
+    def _route(self, targets: Sequence[int], loads: Counter[Link], port: int) -> Route:
+        ways = [list(self.torus.way(a, b)) for a, b in self._pairs(targets)]
         load = max((loads[link] for way in ways for link in way), default=1)
         return Route(tuple(targets), max(map(len, ways), default=0), float(load), port)
 
     def heaviest(self, ways: Sequence[Sequence[int]]) -> int:
         """The most transfers that one link carries if all are under way at the same time."""
-        loads = self.torus.loads(pair for targets in ways for pair in self._pairs(targets))
-        return max(loads.values(), default=1)
+        return max(self._loads(ways).values(), default=1)
+
+    def _loads(self, ways: Sequence[Sequence[int]]) -> Counter[Link]:
+        return self.torus.loads(pair for targets in ways for pair in self._pairs(targets))
 
     def ring(self, cores: Sequence[int]) -> list[int]:
         """The cores in an order in which neighbours are near (`Torus.ring`)."""

@@ -58,8 +58,7 @@ def exchange_cost(root: HloInstruction, cores: Slice, chip: Chip) -> ExchangeCos
 
 def _together(ways: list[list[int]], granules: int, cores: Slice, chip: Chip) -> ExchangeCost:
     """Transfers that are all under way at once."""
-    routes = [cores.route(way, ways, 0) for way in ways]
-    farthest = max(routes, key=lambda route: route.hops)
+    farthest = max(cores.routes(ways, 0), key=lambda route: route.hops)
     cost = route_cost(farthest, chip, is_flag=False)
     ready = route_cost(farthest, chip, is_flag=True).latency
     return ExchangeCost(ready, cost.cycles(granules * GRANULE_BYTES) + cost.latency)

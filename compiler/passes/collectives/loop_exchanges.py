@@ -90,6 +90,8 @@ class _Loop:
     def __init__(self, loop: Instr, times: RunningTimes) -> None:
         self.loop, self.body, self.times = loop, loop.body, times
         self.parameter = self.body.parameters[0]
+        self._turn: float | None = None
+        """Cycles of a turn as it is; looked for when first asked for."""
 
     def exchanges(self) -> list[Instr]:
         """Those of the body, last first: one that needs another is moved together with it."""
@@ -161,7 +163,8 @@ class _Loop:
         and all is as it was, if the turns do not get so much shorter as it costs."""
         caller, body, root = self.loop.computation, self.body, self.body.root_instruction
         assert caller is not None
-        initial, before = self.loop.operands[0], turn_cycles(body, self.times)
+        initial = self.loop.operands[0]
+        before = turn_cycles(body, self.times) if self._turn is None else self._turn
         orders = {computation: list(computation) for computation in (caller, body)}
         states = {i: initial.operands[i.index] for i in moved.cone if self._is_element(i)}
         first = self._copies(moved, caller, states, self.loop)
@@ -176,8 +179,10 @@ class _Loop:
         self._grow(first, following)
         unused = [*_unused(moved), root]
         body.instructions = dict.fromkeys(i for i in body if i not in unused)
-        gain = (before - turn_cycles(body, self.times)) * _trips(self.loop)
+        after = turn_cycles(body, self.times)
+        gain = (before - after) * _trips(self.loop)
         is_kept = not moved.changes or gain > sum(map(self.times.of, moved.cone))
+        self._turn = after if is_kept else before
         body.instructions |= dict.fromkeys(unused)
         if not is_kept:
             element.replace_all_uses_with(moved.exchange)
