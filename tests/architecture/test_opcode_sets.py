@@ -139,6 +139,10 @@ REASONS = {
         "all-gather all-to-all collective-broadcast collective-permute copy gather",
     ): "what moves either part of a pair as it moves the pair",
     ("passes/rules_pooling.py", "maximum minimum"): "no sum that would be rounded",
+    (
+        "passes/expanders/global_forms.py",
+        "add multiply",
+    ): "what rounds, and has parts beyond a range",
     ("passes/rules_reduction.py", "add multiply"): "of truths they are or and and",
     ("passes/rules_scatter.py", "add maximum minimum"): "what a table of few places adds up",
     ("sharding/propagation.py", "copy reshape transpose"): "what passes a sharding through whole",

@@ -6,13 +6,15 @@ copy of a tuple          copies of its arrays
 get-dimension-size       a constant
 dynamic-slice(x, s32[2] starts)      dynamic-slice(x, s32[] i, s32[] j)
 dot, convolution         of floats that have a zero: devices fill up with it, and share sums
+dot, convolution, reduce to floats of 8 bits, which are rounded once: devices add up parts in f32
 gather, dynamic-slice    of the bits of floats without zero: devices add up what they have and zeros
 """
 
 from __future__ import annotations
 
+from compiler.analysis.reducers import reducer_kind
 from compiler.hlo.call_graph import reachable
-from compiler.hlo.dtypes import BY_NAME
+from compiler.hlo.dtypes import BY_NAME, F32, DType
 from compiler.hlo.identities import identity
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.shape import TupleShape
@@ -76,14 +78,43 @@ def _of_bits(read: Instr) -> Instr | None:
     return e.bitcast_convert(made, dtype)
 
 
+def _product(instr: Instr) -> Instr | None:
+    """Sums of products as floats that hold parts of them too."""
+    made = of_floats(instr)
+    if made is not None or not _is_narrow(instr.array.dtype):
+        return made
+    e, wide = Emitter.at(instr), instr.array.with_dtype(F32)
+    summed = e.instruction(instr.opcode, instr.operands, dict(instr.attrs), wide)
+    return e.cast(summed, instr.array.dtype)
+
+
+def _reduce(instr: Instr) -> Instr | None:
+    """The same for sums and products of one array's elements."""
+    kind = reducer_kind(instr.attrs.get("to_apply"))
+    if kind not in ("add", "multiply") or len(instr.operands) != 2:
+        return None
+    if not _is_narrow(instr.array.dtype):
+        return None
+    e, wide = Emitter.at(instr), instr.array.with_dtype(F32)
+    given = [e.cast(operand, F32) for operand in instr.operands]
+    attrs = {**instr.attrs, "to_apply": e.scalar(kind, F32)}
+    return e.cast(e.instruction("reduce", given, attrs, wide), instr.array.dtype)
+
+
+def _is_narrow(dtype: DType) -> bool:
+    """Whether a part of a sum may be infinite although the sum is not, and is rounded coarsely."""
+    return dtype.is_float and dtype.bits <= 8
+
+
 _TABLE: dict[str, Expansion] = {
-    "convolution": of_floats,
+    "convolution": _product,
     "copy": _copy,
     "copy-done": _copy_done,
     "domain": first_operand,
-    "dot": of_floats,
+    "dot": _product,
     "dynamic-slice": _dynamic_slice,
     "dynamic-update-slice": _scalar_starts,
     "gather": _of_bits,
     "get-dimension-size": size_of_dimension,
+    "reduce": _reduce,
 }

@@ -255,3 +255,22 @@ def test_a_fault_leaves_the_run_before_the_bundle_that_faults() -> None:
         kernel.windows[1] = before
     assert stop.reason.startswith("fault: ") and "window in.param_1" in stop.reason
     assert stop.where.site == "fusion" and stop.where.bundle is not None
+
+
+SHARED = """HloModule m, num_partitions=8
+add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }
+ENTRY main_spmd {
+  x = f32[2048,512] parameter(0)
+  ROOT r = f32[256,512] reduce-scatter(x), replica_groups={{0,1,2,3,4,5,6,7}}, dimensions={0},
+    to_apply=add, channel_id=1, use_global_device_ids=true
+}
+"""
+
+
+def test_kernels_that_cores_share_are_refused_with_the_way_out() -> None:
+    executable = tpuc.compile(SHARED, target="v5p:8x1x1")
+    arguments = [np.zeros(port.shape.dims, np.float32) for port in executable.inputs]
+    with pytest.raises(
+        tpuc.CompileError, match=r"is shared by the cores .* --set cores_per_device=1"
+    ):
+        Debugger(executable, arguments)
