@@ -10,9 +10,12 @@ import pytest
 import tpuc
 from compiler.backend.exchange import gather, reduce
 from compiler.backend.exchange.box import box_of, colours
+from compiler.backend.exchange.box_gather import BoxGather
+from compiler.backend.exchange.box_reduce import BoxReduce
 from runtime.machines import MachineOptions
 from runtime.slice_executable import SliceExecutable
 from runtime.topology import parse_target
+from tpu_sim.isa.timing import GRANULE_BYTES
 
 ADD = "add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }\n"
 
@@ -128,6 +131,25 @@ def test_colours_share_the_links() -> None:
     assert [part.end - part.first for part in colours(box, 1000)] == [500, 500]
     assert [part.order for part in colours(box, 1000)] == [(0, 1), (1, 0)]
     assert [axis.routes[0].load for axis in box.axes] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    "target", ["v5p:4x4x4", "v5p:4x4x8", "v5p:8x8x16", "v5p:8x16x16", "v5e:8x16"]
+)
+def test_plans_along_axes_of_any_sizes_keep_the_links_busy(target: str) -> None:
+    """By the plans' own times, of 2 MB a device; a reduction of very many slots is no plan along axes."""
+    topology = parse_target(target)
+    chip, torus, devices = topology.chip, topology.torus, topology.chip_count
+    box = box_of(topology.cores, (tuple(range(devices)),))
+    assert box is not None
+    links = sum(2 if wraps else 1 for wraps in torus.wraps[: len(box.axes)])
+    granules = 4096
+    sent = (devices - 1) * granules * GRANULE_BYTES
+    bound = sent / (links * chip.ici_bytes_per_cycle)
+    assert bound / BoxGather(box, granules, chip).cycles > 0.91
+    reduction = BoxReduce(box, granules, chip)
+    assert reduction.fits == (devices <= 128)
+    assert not reduction.fits or bound / reduction.cycles > 0.91
 
 
 def body(kind: str, devices: int, rows: int) -> str:

@@ -9,10 +9,10 @@ other chip, back over those left out; its links carry two transfers each, which 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import product
+from itertools import permutations, product
 from math import prod
 
 from compiler.backend.exchange.plan import ExchangePlan
@@ -23,7 +23,7 @@ from tpu_sim.isa.timing import route_cost
 from tpu_sim.isa.torus import Slice
 
 DIRECTIONS = (1, -1)
-_PARTS = 48
+_PARTS = 192
 
 
 @dataclass(frozen=True)
@@ -67,11 +67,6 @@ class Box:
         """The numbers of each axis' routes in the program."""
         return [tuple(map(plan.number_of, axis.routes)) for axis in self.axes]  # type: ignore[misc]
 
-    def orders(self) -> list[tuple[int, ...]]:
-        """For each colour the axes in the order of a gather: a colour's last is no other one's."""
-        count = len(self.axes)
-        return [tuple((colour + k) % count for k in range(count)) for colour in range(count)]
-
 
 @dataclass(frozen=True)
 class Colour:
@@ -83,47 +78,94 @@ class Colour:
 
 
 def colours(box: Box, granules: int) -> list[Colour]:
-    """Parts of slots of that many granules, so large that a gather of all takes least."""
-    orders = box.orders()
-    shares = _shares(tuple(tuple(_unit_times(box, order)) for order in orders))
+    """Parts of slots of that many granules, and orders, with which a gather of all takes least."""
+    axes = tuple((axis.size, axis.routes[0].load / len(axis.directions)) for axis in box.axes)
+    orders, shares = _cheapest(axes)
     ends = [round(granules * sum(shares[: k + 1]) / sum(shares)) for k in range(len(orders))]
     firsts = [0, *ends[:-1]]
     parts = [Colour(*part) for part in zip(orders, firsts, ends, strict=True)]
     return [part for part in parts if part.end > part.first]
 
 
-def _unit_times(box: Box, order: Sequence[int]) -> Iterator[float]:
-    """What each phase of a gather takes of one granule of every slot, on links of rate 1."""
-    gathered = 1
-    for number in order:
-        axis = box.axes[number]
-        load = axis.routes[0].load / len(axis.directions)
-        yield (axis.size - 1) * gathered * load
-        gathered *= axis.size
+Orders = tuple[tuple[int, ...], ...]
+Shares = tuple[int, ...]
+
+
+def along_axes(orders: Sequence[Sequence[int]], run: Callable[[int, int, float], float]) -> float:
+    """Let each colour go along its axes, one after another, each axis taken by one colour at a time; a
+    large block would keep others' small ones waiting. `run` is given colour, phase and start, and
+    returns the end. The end of all."""
+    ready, done, free = [0.0] * len(orders), [0] * len(orders), dict[int, float]()
+    left = list(range(len(orders)))
+
+    def begin(colour: int) -> float:
+        return max(ready[colour], free.get(orders[colour][done[colour]], 0.0))
+
+    while left:
+        colour = min(left, key=lambda c: (begin(c), done[c], c))
+        end = run(colour, done[colour], begin(colour))
+        ready[colour] = free[orders[colour][done[colour]]] = end
+        done[colour] += 1
+        left = [c for c in left if done[c] < len(orders[c])]
+    return max(ready)
 
 
 @cache
-def _shares(times: tuple[tuple[float, ...], ...]) -> tuple[int, ...]:
-    """Whole parts of `_PARTS`, one for each colour, for which the phases together take least."""
+def _cheapest(axes: tuple[tuple[int, float], ...]) -> tuple[Orders, Shares]:
+    """An order for each colour and whole parts, for axes of a size and a load of their links each."""
+    found = []
+    for orders in _orders(len(axes)):
+        times = [_unit_times(axes, order) for order in orders]
+        found.append((*_shares(orders, times), orders))
+    _, shares, orders = min(found, key=lambda entry: entry[0])
+    return orders, shares
+
+
+def _orders(count: int) -> Iterator[Orders]:
+    """For each colour the axes in the order of a gather: a colour's last, along which it sends most, is no
+    other one's. First those of which no two take an axis at the same time."""
+    last = [(colour - 1) % count for colour in range(count)]
+    yield tuple(tuple((colour + k) % count for k in range(count)) for colour in range(count))
+    yield from product(
+        *(
+            [(*first, end) for first in permutations([k for k in range(count) if k != end])]
+            for end in last
+        )
+    )
+
+
+def _unit_times(axes: Sequence[tuple[int, float]], order: Sequence[int]) -> list[float]:
+    """What each phase of a gather takes of one granule of every slot, on links of rate 1."""
+    gathered, times = 1, []
+    for number in order:
+        size, load = axes[number]
+        times.append((size - 1) * gathered * load)
+        gathered *= size
+    return times
+
+
+def _shares(orders: Orders, times: Sequence[Sequence[float]]) -> tuple[float, Shares]:
+    """What all takes at least, and whole parts of `_PARTS`, one for each colour, for that: from equal ones
+    on, parts go from one colour to another while that helps."""
 
     def total(shares: Sequence[int]) -> float:
-        by_colour = [[share * t for t in own] for share, own in zip(shares, times, strict=True)]
-        return sum(map(max, zip(*by_colour, strict=True)), 0.0)
+        return along_axes(orders, lambda c, phase, start: start + shares[c] * times[c][phase])
 
-    firsts = product(range(_PARTS + 1), repeat=len(times) - 1)
-    shares = [(*few, _PARTS - sum(few)) for few in firsts if sum(few) <= _PARTS]
-    return min(shares, key=total)
-
-
-def starts_after(parts: Sequence[Colour], phase: int, ends: Sequence[int]) -> list[int]:
-    """When each colour may start on its next axis, with `ends` of this phase: it, and the colours that
-    had that axis before, have sent all; a large block would keep their small ones waiting."""
-    starts = []
-    for part, end in zip(parts, ends, strict=True):
-        following = part.order[phase + 1] if phase + 1 < len(part.order) else -1
-        others = [e for e, p in zip(ends, parts, strict=True) if following in p.order[: phase + 1]]
-        starts.append(max([end, *others]))
-    return starts
+    count = len(orders)
+    best = tuple(_PARTS // count + (k < _PARTS % count) for k in range(count))
+    least, step = total(best), _PARTS // 4
+    while step:
+        trials = [
+            tuple(share + step * ((k == to) - (k == of)) for k, share in enumerate(best))
+            for of, to in permutations(range(count), 2)
+            if best[of] >= step
+        ]
+        found = min(((total(trial), trial) for trial in trials), default=(least, best))
+        if found[0] < least:
+            least, best = found
+        else:
+            step //= 2
+    return least, best
 
 
 def box_of(cores: Slice, groups: Groups) -> Box | None:

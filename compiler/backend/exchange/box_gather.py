@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 from math import prod
 
-from compiler.backend.exchange.box import Box, Colour, colours, starts_after
+from compiler.backend.exchange.box import Box, Colour, along_axes, colours
 from compiler.backend.exchange.kernels import LOCAL, MOST_FLAGS, Exchange
 from compiler.backend.exchange.plan import FIRST_DATA_FLAG
 from tpu_sim.isa.chips import Chip
@@ -49,10 +49,10 @@ class BoxGather:
         self.rows = [[box.rank(core) * granules] for core in range(len(box.places))]
         self.flags = 0
         parts = colours(box, granules)
-        starts = [0] * len(parts)
-        for phase in range(len(box.axes)):
-            ends = [self._plan(part, phase, at) for part, at in zip(parts, starts, strict=True)]
-            starts = starts_after(parts, phase, ends)
+        along_axes(
+            [part.order for part in parts],
+            lambda colour, phase, start: self._plan(parts[colour], phase, int(start)),
+        )
 
     @property
     def cycles(self) -> int:

@@ -13,10 +13,11 @@ axis never comes to it, so in its place come those of the next axis.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
-from compiler.backend.exchange.box import DIRECTIONS, Box, Colour, colours, starts_after
+from compiler.backend.exchange.box import DIRECTIONS, Box, Colour, along_axes, colours
 from compiler.backend.exchange.kernels import MOST_FLAGS, Exchange
 from compiler.backend.exchange.plan import FIRST_DATA_FLAG
 from compiler.backend.exchange.sums import Sum
@@ -156,27 +157,16 @@ class BoxReduce:
     def _plan(self, parts: list[Colour], colour_of: list[int]) -> None:
         """Order the pieces of all chains by when they arrive, and put them into turns."""
         events: list[Event] = []
-        starts = [0] * len(parts)
-        for phase in range(len(self.box.axes)):
-            ends = list(starts)
-            for chain, colour in enumerate(colour_of):
+
+        def run(colour: int, phase: int, start: float) -> float:
+            end = start
+            for chain in (c for c, of in enumerate(colour_of) if of == colour):
                 own = self.chains[chain][phase]
-                ends[colour] = max(ends[colour], starts[colour] + (own.size - 1) * own.cycles)
-                events += [
-                    Event(
-                        starts[colour] + (step - 1 + (k + 1) / len(own.pieces)) * own.cycles
-                        if step
-                        else starts[colour],  # what waits for nothing
-                        chain,
-                        phase,
-                        step,
-                        k,
-                    )
-                    for step in range(own.size)
-                    for k in range(len(own.pieces))
-                ]
-            self.cycles = max(ends)
-            starts = starts_after(parts, phase, ends)
+                end = max(end, start + (own.size - 1) * own.cycles)
+                events.extend(_events(chain, phase, own, start))
+            return end
+
+        self.cycles = int(along_axes([part.order for part in parts], run))
         most = max(
             sum(event.chain == chain for event in events) for chain in range(len(self.chains))
         )
@@ -196,6 +186,17 @@ class BoxReduce:
         rest = len(self.turns) - first
         bounds = [0, *(first + rest * number // phases for number in range(phases + 1))]
         _Emitter(self, x).emit(range(bounds[phase], bounds[phase + 1]))
+
+
+def _events(chain: int, number: int, phase: Phase, start: float) -> Iterator[Event]:
+    """The pieces of a chain along an axis that begins at `start`, when they arrive."""
+    count = len(phase.pieces)
+    for step in range(phase.size):
+        for k in range(count):
+            arrival = (
+                (step - 1 + (k + 1) / count) * phase.cycles if step else 0
+            )  # waits for nothing
+            yield Event(start + arrival, chain, number, step, k)
 
 
 class _Emitter:
