@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from tpu_sim.isa.chips import Chip, ChipError, load_chip
+from tpu_sim.isa.chips import Chip, ChipError, chip_names, load_chip
 from tpu_sim.isa.torus import Coordinates, Slice, Torus, torus_of
 
 _SLICE = re.compile(r"(?P<chip>.+):(?P<dims>\d+(?:x\d+)*)")
@@ -90,6 +90,9 @@ def parse_target(target: str) -> Topology:
     found = _SLICE.fullmatch(target)
     if found is not None:
         return _slice_of(load_chip(found["chip"]), found["dims"], target)
+    name, colon, _ = target.partition(":")
+    if colon and name in chip_names():
+        raise ChipError(f"target {target}: want numbers with x between them, as in {name}:4x2")
     cloud = _CLOUD.fullmatch(target)
     if cloud is None or target.endswith(".toml"):
         return Topology(load_chip(target))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.attributes import FrontendAttributes
 from compiler.hlo.escapes import quote, unquote
-from compiler.hlo.ir import HloModule
+from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.sharding.mesh import Mesh
 from compiler.sharding.shardy_text import mesh_text, parse_meshes
 
@@ -19,7 +19,7 @@ def resize_mesh(module: HloModule, count: int) -> None:
     """Make a module's meshes ones of `count` devices; global shapes and names of axes stay.
 
     What is to say of a single device is nothing. Raises UnsupportedError where shardings name devices
-    (GSPMD's ``sharding=`` without a mesh), and where a mesh has no such size.
+    (GSPMD's ``sharding=`` without a mesh), where exchanges do, and where a mesh has no such size.
     """
     header = module.attrs.get("frontend_attributes")
     text = header.get(_MESHES) if isinstance(header, FrontendAttributes) else None
@@ -38,8 +38,20 @@ def resize_mesh(module: HloModule, count: int) -> None:
     module.attrs["frontend_attributes"] = FrontendAttributes(items)
     module.attrs["num_partitions"] = count
     for computation in module.computations.values():
-        for instr in computation:  # Shardy's text says it, over the mesh as it is now
+        for instr in computation:
+            _refuse_named_devices(instr)
+            # Shardy's text says it, over the mesh as it is now
             instr.attrs.pop("sharding", None)
+
+
+def _refuse_named_devices(instr: HloInstruction) -> None:
+    """What an exchange in a region of device-own shapes says is of one number of devices."""
+    if any(instr.attrs.get(name) for name in ("replica_groups", "source_target_pairs")):
+        raise UnsupportedError(
+            f"%{instr.name}: {instr.opcode} names its devices, so the program has one number of them; "
+            "export it anew for a slice of another size",
+            instr.span,
+        )
 
 
 def _resized(mesh: Mesh, count: int) -> Mesh:

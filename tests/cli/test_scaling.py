@@ -62,6 +62,35 @@ def test_shardings_that_name_devices_are_of_one_size() -> None:
         resize_mesh(parse_model(text, "m"), 8)
 
 
+def test_exchanges_that_name_devices_are_of_one_size(call: Call) -> None:
+    ring = str(MODEL.with_name("ring_attention.hlo"))
+    done = call("estimate", ring, "--target", "v5e:4x2,v5e:4x4")
+    assert done.code == 1
+    assert "names its devices, so the program has one number of them" in done.err
+
+
+@pytest.mark.parametrize("name", ["dp_train.hlo", "tp_mlp_train.hlo"])
+def test_programs_with_and_without_regions_are_checked(call: Call, name: str) -> None:
+    """Of regions of device-own shapes the evaluator runs what the devices do."""
+    model = str(MODEL.with_name(name))
+    done = call("run", model, "--target", "v5e:4x2", "--precision", "highest", "--check", "--json")
+    assert done.code == 0, done.err
+    errors = json.loads(done.out)["errors"]
+    assert errors and all(error["ok"] for error in errors)
+
+
+def test_replicas_are_checked(call: Call, tmp_path: Path) -> None:
+    model = tmp_path / "m.hlo"
+    model.write_text(
+        "HloModule m, replica_count=4\nadd { a = f32[] parameter(0) b = f32[] parameter(1) "
+        "ROOT c = f32[] add(a, b) }\nENTRY e {\n x = f32[8,128] parameter(0)\n"
+        " ROOT r = f32[2,128] reduce-scatter(x), replica_groups={}, dimensions={0}, to_apply=add\n}\n"
+    )
+    done = call("run", model, "--target", "v5e:2x2", "--check", "--json")
+    assert done.code == 0, done.err
+    assert all(error["ok"] for error in json.loads(done.out)["errors"])
+
+
 def test_opt_shows_the_module_that_each_device_of_a_slice_runs(call: Call) -> None:
     done = call("opt", str(MODEL), "--target", "v5e:4x2")
     assert done.code == 0

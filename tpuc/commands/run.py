@@ -23,7 +23,8 @@ from tpuc import tables
 from tpuc.arrays import compare, save_arrays
 from tpuc.commands.fitting import fit as find_fitting
 from tpuc.commands.judging import Given, judge, print_json, tolerance_of
-from tpuc.commands.models import Choices, compiled_or_loaded, parsed, several_targets
+from tpuc.commands.models import Choices, compiled_or_loaded, several_targets
+from tpuc.commands.oracle import evaluated_anew
 from tpuc.commands.terminal import quiet, warn_of_made_up, working, writable
 from tpuc.scaling_table import print_scaling, scaling_point
 
@@ -80,7 +81,7 @@ def run(
         save_arrays(outputs, results)
     _write_traces(executable, report, trace, chakra)
     precision = executable.program.metadata.get("precision", "default")
-    wanted = _evaluated_anew(model, arguments, precision) if check else expected
+    wanted = evaluated_anew(model, executable, arguments, precision) if check else expected
     differences = compare(results, wanted) if wanted is not None else None
     tolerance = tolerance_of(tol, precision)
     if as_json:
@@ -271,11 +272,3 @@ def _comparable(model: str, expect: str | None, *, check: bool) -> None:
         raise click.UsageError("--check and --expect exclude each other")
     if check and model.endswith(".tpux"):
         raise click.UsageError(f"--check evaluates a model, {model} is compiled: use --expect")
-
-
-def _evaluated_anew(model: str, arguments: list[Array], precision: str) -> list[Array]:
-    """What the evaluator makes of the model as it was given."""
-    from compiler.hlo.evaluator import evaluate as evaluate_module
-
-    with working("evaluating with NumPy"):
-        return list(evaluate_module(parsed(model), arguments, precision))

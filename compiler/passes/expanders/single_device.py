@@ -13,6 +13,7 @@ from compiler.diagnostics import UnsupportedError
 from compiler.hlo.call_graph import drop_unreachable, reachable
 from compiler.hlo.dtypes import U32
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
+from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.replica_groups import (
     DeviceCounts,
     device_counts,
@@ -47,6 +48,22 @@ NOTES = frozenset(
     }
 )
 """Custom calls that say where data lies, not what it is."""
+
+
+def speaks_of_devices(module: HloModule) -> bool:
+    """Whether a program says itself what each of its devices does: it asks for their numbers, exchanges
+    data, or has regions of device-own shapes."""
+    return any(
+        OPCODES[instr.opcode].has(Trait.COLLECTIVE)
+        or (instr.attrs.get("custom_call_target") in NOTES and _changes_dims(instr))
+        for computation in reachable(module)
+        for instr in computation
+    )
+
+
+def _changes_dims(instr: Instr) -> bool:
+    given = [leaf.dims for operand in instr.operands for leaf in leaves(operand.shape)]
+    return [leaf.dims for leaf in leaves(instr.shape)] != given
 
 
 def simplify_single_device(module: HloModule, context: PassContext) -> bool:

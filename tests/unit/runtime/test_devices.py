@@ -83,6 +83,11 @@ def test_what_is_no_target_is_refused(target: str) -> None:
         parse_target(target)
 
 
+def test_a_shape_that_is_none_is_no_unknown_chip() -> None:
+    with pytest.raises(ChipError, match="v5e:9x: want numbers with x between them, as in v5e:4x2"):
+        parse_target("v5e:9x")
+
+
 def test_a_slice_of_a_chip_file(tmp_path: Path) -> None:
     chip = tmp_path / "small.toml"
     chip.write_text('base = "v5e"\nname = "small"\n')
