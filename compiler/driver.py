@@ -137,7 +137,7 @@ def optimise(
         placed["slice"] = json.dumps([cores.torus.dims, cores.chips])
         placed["collectives"] = json.dumps([t.to_json() for t in collectives_of(module)])
     with _timed("passes", timings, options.progress):
-        passes += run_passes(module, chip, None, options, cores)
+        passes += run_passes(module, chip, None, options, cores, len(passes))
     return passes, placed
 
 
@@ -190,8 +190,10 @@ def run_passes(
     names: Sequence[str] | None = None,
     options: CompileOptions | None = None,
     cores: Slice | None = None,
+    passes_before: int = 0,
 ) -> list[PassTiming]:
-    """Run the named HLO passes (all of the pipeline for None) in place; `cores` is a slice that runs them."""
+    """Run the named HLO passes (all of the pipeline for None) in place; `cores` is a slice that runs them.
+    So many have run before."""
     options = options or CompileOptions()
     if options.skip:
         _check_skipped(options.skip)
@@ -207,6 +209,7 @@ def run_passes(
         windows=options.windows,
         on_request=("double-precision-narrower",) if options.f64_as_f32 else (),
         cores=cores,
+        passes_before=passes_before,
     )
 
 

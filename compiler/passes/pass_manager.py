@@ -91,6 +91,8 @@ class PassManager:
     windows: WindowRequests = field(default_factory=WindowRequests)
     planner: WindowPlanner | None = None
     cores: Slice | None = None
+    passes_before: int = 0
+    """How many have run on the module: dumps count on."""
 
     def run(self, module: HloModule) -> list[PassTiming]:
         """Run all passes in order; raises VerifyError when one leaves invalid HLO."""
@@ -99,12 +101,13 @@ class PassManager:
             drop_unreachable(module)
         hashes = _hashes(module) if self.is_verifying else {}
         self.held: frozenset[Fact] = frozenset()
-        self._dump(module, 0, "input")
+        if not self.passes_before:
+            self._dump(module, 0, "input")
         whole = self.chip if isinstance(self.chip, chips.Chip) else None
         planner = self.planner
         if planner is None and whole is not None:
             planner = WindowPlanner(whole, self.precision)
-        for number, item in enumerate(self.passes, start=1):
+        for number, item in enumerate(self.passes, start=self.passes_before + 1):
             if self.progress is not None:
                 self.progress(item.name)
             require(module, item.name, self.held)

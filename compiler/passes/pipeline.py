@@ -385,10 +385,12 @@ def run_pipeline(
     windows: Mapping[str, Window] | None = None,
     on_request: Sequence[str] = (),
     cores: Slice | None = None,
+    passes_before: int = 0,
 ) -> list[PassTiming]:
     """Run `passes` (default: the whole pipeline) on a module, in place; return their timings.
 
-    Those `on_request` run before them. `cores` is the slice that runs the program.
+    Those `on_request` run before them. `cores` is the slice that runs the program; dumps count on from
+    `passes_before`.
     `precision` is that of f32 dots that state none. `windows` are elements of M, K and N in a grid
     step, by the name of a dot, a convolution or a fusion.
     """
@@ -405,6 +407,7 @@ def run_pipeline(
         precision=precision,
         windows=requests,
         cores=cores,
+        passes_before=passes_before,
     )
     return manager.run(module)
 

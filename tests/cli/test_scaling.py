@@ -91,6 +91,26 @@ def test_replicas_are_checked(call: Call, tmp_path: Path) -> None:
     assert all(error["ok"] for error in json.loads(done.out)["errors"])
 
 
+def test_texts_of_the_page_are_those_of_its_example(call: Call, tmp_path: Path) -> None:
+    """docs/slice.md follows it from the global program to the program of the chips."""
+    model = MODEL.with_name("sum_of_products.hlo")
+    done = call(
+        "compile", str(model), "--target", "v5e:2x2", "-o", str(tmp_path / "p.tpux"),
+        "--dump-ir", str(tmp_path / "ir"), "--no-cache",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    names = sorted(path.name for path in (tmp_path / "ir").glob("*.hlo"))
+    assert [int(name[:2]) for name in names] == list(range(len(names)))  # passes count on
+    assert names[5] == "05.after_spmd-partitioner.hlo"
+    kernel = tmp_path / "ir" / "kernels" / "fusion.1" / "00.lowered.llo"
+    paths = [*(tmp_path / "ir").glob("0[45]*.hlo"), kernel, tmp_path / "ir" / "program.tpu"]
+    lines = {line.strip() for path in paths for line in path.read_text().splitlines()}
+    page = (ROOT / "docs" / "slice.md").read_text()
+    section = page[page.index("## One example") : page.index("## From a global")]
+    quoted = [line.strip() for line in section.splitlines() if line.startswith("    ")]
+    assert quoted and set(quoted) <= lines
+
+
 def test_opt_shows_the_module_that_each_device_of_a_slice_runs(call: Call) -> None:
     done = call("opt", str(MODEL), "--target", "v5e:4x2")
     assert done.code == 0
