@@ -37,7 +37,7 @@ class Report:
     up to `cycles`. `assumed_trips` is the trip count that an estimate gave to loops whose trip
     count depends on data, None for an execution. `remarks` are the compiler's: where it split a
     fusion or took a plan of last resort, and why. `links` is there for a program of several devices;
-    all else is then that of the core that took longest, `energy` too.
+    all else is then that of the core that took longest, `energy` too; `cores` has what each did.
     """
 
     target: str
@@ -59,6 +59,7 @@ class Report:
     links: LinkUse | None = None
     energy: Energy | None = None
     traced: Traced | None = field(default=None, repr=False, compare=False)
+    cores: tuple[ExecutionResult, ...] = field(default=(), repr=False, compare=False)
 
     @cached_property
     def origin_costs(self) -> Costs:
@@ -87,7 +88,7 @@ class Report:
         beside: Iterator[Event] = iter(())
         if self.links is not None:
             device = f"{self.target}, the slowest of {len(self.links.core_cycles)} devices,"
-            beside = slice_events(self.target, self.links, self.traced[1])
+            beside = slice_events(self.target, self.links, self.cores, self.traced[1])
         write_trace(path, chain(trace_events(*self.traced, device=device), beside))
 
     def to_json(self) -> dict[str, object]:

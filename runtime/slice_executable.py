@@ -174,7 +174,8 @@ class SliceExecutable(Executable):
         chip, sent = self.device.chip, [core.route_bytes for core in cores]
         cycles = [core.cycles for core in cores]
         links = link_use(self.slice, self.program.routes, sent, cycles, chip)
-        return replace(report, links=links, target=self.device.topology.name)
+        target = self.device.topology.name
+        return replace(report, links=links, target=target, cores=tuple(cores))
 
     def write_chakra(self, folder: str | Path, report: Report) -> None:
         """Write Chakra execution traces (`runtime.chakra`) of an estimate or of the last call.

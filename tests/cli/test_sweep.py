@@ -155,6 +155,15 @@ def test_a_bad_model_is_one_error_and_no_tables(call: Call, tmp_path: Path) -> N
     assert f"error: {bad} on v5e and 2 more: " in done.err and "nope" in done.err
 
 
+def test_a_model_that_cannot_be_read_is_refused_as_by_every_command(
+    call: Call, tmp_path: Path
+) -> None:
+    for path, why in ((tmp_path / "none.hlo", "No such file"), (tmp_path, "Is a directory")):
+        done = call("sweep", path, "--set", "vregs=32,48")
+        assert (done.code, done.out) == (1, "")
+        assert done.err.startswith(f"error: cannot read {path}: {why}")
+
+
 def test_a_sweep_of_standard_input_is_that_of_the_file(
     call: Call, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress
 from rich.table import Table
 
+from runtime.api import read_source
 from tpu_sim.isa.chip_settings import SettingError, with_settings
 from tpu_sim.jit.host import processor_count
 from tpuc.commands.models import named_topology, standard_input
@@ -55,7 +56,8 @@ def sweep(
     parameters, points = _points(settings, target)
     for model in models:
         if model != "-" and not Path(model).is_file():
-            raise click.UsageError(f"{model}: want a file, and there is none of that name")
+            read_source(model)  # says why it cannot be read, as every command does
+            raise click.UsageError(f"{model}: want a file that can be read again, or -")
     writable(csv_file)
     writable(plot)
     if plot:

@@ -15,6 +15,7 @@ import pytest
 from runtime.api import compile
 from runtime.call_details import STEPS, WAITS, CallDetails
 from runtime.report import Traced
+from runtime.slice_trace import slice_events
 from runtime.trace import trace_events
 from tests.unit.runtime.test_origin_costs import LAYERS
 
@@ -140,10 +141,13 @@ ENTRY e {
     assert all(a.end == b.start for a, b in itertools.pairwise(steps))
 
 
-def test_a_slice_has_its_devices_and_links_and_no_slices_of_a_track_overlap(tmp_path: Path) -> None:
+def test_a_slice_has_its_devices_and_links_and_no_slices_of_a_track_overlap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A viewer drops what overlaps: two transfers between chips at a time lie on two tracks."""
     model = Path(__file__).resolve().parents[3] / "examples" / "slice" / "tp_mlp_train.hlo"
-    report = compile(model, "v5e:4x2").estimate()
+    compiled = compile(model, "v5e:4x2")
+    report = compiled.estimate()
     report.write_trace(tmp_path / "t.json")
     events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
     titles = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
@@ -163,7 +167,19 @@ def test_a_slice_has_its_devices_and_links_and_no_slices_of_a_track_overlap(tmp_
     by_group: dict[int, list[Event]] = defaultdict(list)
     for (pid, _), slices in tracks.items():
         by_group[pid] += slices
-    of_devices = [e["args"]["cycles"] for e in by_group[devices]]
     of_links = [e["args"]["bytes"] for e in by_group[links]]
-    assert of_devices == list(report.links.core_cycles)
+    calls = [slices for (pid, _), slices in tracks.items() if pid == devices]
+    assert [sum(e["args"]["cycles"] for e in own) for own in calls] == [
+        sum(run.cycles for run in core.kernels) for core in report.cores
+    ]
+    assert any("cycles that waited for other chips" in e["args"] for e in calls[0])
+    names = {
+        e["args"]["name"] for e in events if e["name"] == "thread_name" and e["pid"] == devices
+    }
+    assert names == {f"device {n}, {c:,} cycles" for n, c in enumerate(report.links.core_cycles)}
     assert sum(of_links) == report.links.link_bytes
+    monkeypatch.setattr("runtime.slice_trace.MOST_CALLS", 2 * len(report.cores[0].kernels))
+    some = list(slice_events(report.target, report.links, report.cores, compiled.device.chip))
+    assert [e["name"] for e in some if "calls that are not shown" in e.get("args", ())] == [
+        f"device {n}" for n in range(2, 8)
+    ]
