@@ -74,6 +74,8 @@ def read_prices(path: str | Path) -> dict[str, float]:
         tree = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise CompileError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise CompileError(f"{path}: not a TOML file: it is no UTF-8 text") from error
     except ValueError as error:
         raise CompileError(f"{path}: not a TOML file: {error}") from error
     rows = tree.get("chip_hour")

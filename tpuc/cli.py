@@ -18,6 +18,7 @@ import click
 
 from tpuc import __version__
 from tpuc.failures import describe, say_as_json
+from tpuc.streams import give_up_output, prepare_streams
 
 CommandFunction = TypeVar("CommandFunction", bound=Callable[..., None])
 _PRECISION = click.Choice(["default", "high", "highest"])
@@ -439,6 +440,7 @@ def _compiling_command(name: str, options: dict[str, object]) -> None:
 
 def main() -> None:
     """Entry point: run a command; turn a user's error into one message and an exit code."""
+    prepare_streams()
     with warnings.catch_warnings():
         warnings.filterwarnings("default", category=UserWarning)
         warnings.showwarning = _show_warning
@@ -464,7 +466,7 @@ def _run() -> None:
         click.echo("interrupted", err=True)
         sys.exit(130)
     except BrokenPipeError:  # nobody reads any more
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        give_up_output()
         sys.exit(1)
     except Exception as error:
         if os.environ.get("TPUC_DEBUG"):
@@ -472,4 +474,5 @@ def _run() -> None:
         failure = describe(error)
         click.echo(failure.text, err=True)
         say_as_json(failure.kind, failure.message, failure.place)
+        give_up_output()
         sys.exit(1)

@@ -20,11 +20,34 @@ from tpuc.commands.terminal import Steps
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def _piped(text: str, *args: str) -> subprocess.CompletedProcess[str]:
+def _piped(text: str, *args: str, **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "tpuc", *args], input=text, capture_output=True, text=True,
-        cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False, timeout=120,
+        cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)} | environ, check=False, timeout=120,
     )  # fmt: skip
+
+
+def test_an_output_of_ascii_gets_like_signs_in_as_many_columns() -> None:
+    """Rows of a table stay as wide; the long path of a line is shortened with a sign that ASCII has not."""
+    text = LAYERS.replace('"net.py"', '"/home/me/long/path/to/the/net.py"')
+    args = ("estimate", "-", "--by", "line")
+    done, rich = _piped(text, *args, PYTHONIOENCODING="ascii"), _piped(text, *args)
+    assert done.returncode == 0 == rich.returncode, done.stderr
+    assert "…/the/net.py:10" in rich.stdout and "~/the/net.py:10" in done.stdout
+    assert done.stdout.isascii()
+    row = next(line for line in done.stdout.splitlines() if "net.py:10" in line)
+    other = next(line for line in rich.stdout.splitlines() if "net.py:10" in line)
+    assert len(row) == len(other)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="closes a descriptor in a shell")
+def test_a_closed_standard_output_is_one_message() -> None:
+    command = f"{sys.executable} -m tpuc schema >&-"
+    done = subprocess.run(
+        command, shell=True, capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr == "error: standard output: Bad file descriptor\n"
 
 
 def test_a_model_comes_from_standard_input_and_is_checked() -> None:
@@ -62,6 +85,7 @@ def test_errors_go_to_standard_error_alone_without_json(call: Call, tmp_path: Pa
 
 
 def test_every_pass_is_listed_with_what_it_does(call: Call) -> None:
+    assert call("passes", "--target", "v9").code == 2
     rows = json.loads(call("passes", "--json").out)
     assert [row["name"] for row in rows] == [*PARTITIONING, *ON_REQUEST, *PIPELINE]
     assert {row["name"] for row in rows} == set(PASSES)

@@ -18,12 +18,15 @@ def passes(model: str | None, target: str | None, f64_as_f32: bool, as_json: boo
     from compiler.driver import run_passes
     from tpuc import pass_tables
 
+    chip = named_chip(
+        target or DEFAULT_TARGET
+    )  # refused by name if there is none, with or without a model
     timings = None
     if model is not None:
         module = parsed(model)
         warn_of_f32(f64_as_f32)
         options = CompileOptions(f64_as_f32=f64_as_f32)
-        timings = run_passes(module, named_chip(target or DEFAULT_TARGET), None, options)
+        timings = run_passes(module, chip, None, options)
     if as_json:
         click.echo(json.dumps(pass_tables.as_json(timings)))
     elif model is None or timings is None:
