@@ -15,8 +15,8 @@ from compiler.hlo.opcodes import OPCODES, Trait
 from tpu_sim.isa.geometry import LANES
 
 EUP_OPS = 4
-"""VALU operations that could be issued in the bundles that one EUP operation needs (v4 to v6e have four
-VALU slots and one EUP slot)."""
+"""VALU operations that could be issued in the bundle that one EUP operation needs: chips from v5e on have
+four VALU slots and one EUP slot (v2 to v4 two)."""
 
 DEAR = 12
 """From here on an operation on large arrays is done once and stored, not repeated by each reader."""

@@ -35,7 +35,7 @@ def fuse(module: HloModule, context: PassContext) -> bool:
 
 def _fuse_computation(computation: HloComputation, context: PassContext) -> bool:
     """Returns whether a fusion or a bitcast was made."""
-    plan = FusionPlan(computation, context.chip.vmem_bytes)
+    plan = FusionPlan(computation, context.chip)
     groups = plan.build()
     pruner = OutputPruner(plan.graph, plan.nodes, plan.legality)
     context.counts["pruned outputs"] += pruner.prune(groups)

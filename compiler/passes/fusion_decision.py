@@ -15,6 +15,7 @@ from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.passes.fusion_groups import Group, GroupGraph, Kind
 from compiler.passes.fusion_nodes import Access, Node, Role, is_first_turn, is_turned_image
 from compiler.passes.repeated_work import is_better_done_once
+from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.geometry import LANES, SUBLANES
 
 MAX_OPERANDS = 24
@@ -66,9 +67,9 @@ class Legality:
         readers: dict[HloInstruction, list[HloInstruction]],
         hard: set[HloInstruction],
         starts: dict[HloInstruction, frozenset[HloInstruction]],
-        vmem_bytes: int,
+        chip: Chip,
     ) -> None:
-        self.vmem_bytes = vmem_bytes
+        self.chip = chip
         self.starts = starts
         self.graph = graph
         self.nodes = nodes
@@ -237,7 +238,7 @@ class Legality:
         tile = math.prod(lead) * -(-rows // SUBLANES) * -(-columns // LANES) * 4096
         wide = sum(a.dims == operand.dims for a in arrays)
         needed = (2 * wide + len(reduces)) * tile  # buffers of what is read, and some scratch
-        if needed > vmem_shares.ROW_REDUCTIONS * self.vmem_bytes:
+        if needed > vmem_shares.ROW_REDUCTIONS * self.chip.vmem_bytes:
             return FusionDecision.refuse("it reads sums of the other, which do not fit VMEM whole")
         return FUSE
 
@@ -269,7 +270,7 @@ class Legality:
             if dot is not None:
                 depth = dot.operands[0].array.dims[-1]
                 needed += 2 * 4 * depth * rows + 2 * 2 * depth * box[-1]
-        if needed > vmem_shares.ROW_REDUCTIONS * self.vmem_bytes:
+        if needed > vmem_shares.ROW_REDUCTIONS * self.chip.vmem_bytes:
             return FusionDecision.refuse(f"windows of {rows} whole rows do not fit VMEM")
         return FUSE
 
@@ -326,7 +327,7 @@ class Legality:
             return FusionDecision.refuse("the operand is needed in memory")
         if is_turned_image(leaf, self.nodes):
             return FusionDecision.refuse("rows would be moved anew in many places")
-        if is_better_done_once(leaf, self.nodes[leaf].repeat_count):
+        if is_better_done_once(leaf, self.nodes[leaf].repeat_count, self.chip):
             return FusionDecision.refuse("it would be computed anew for every copy of an element")
         replays = self._replays(dot, leaf)
         parts = self._parts(leaf)

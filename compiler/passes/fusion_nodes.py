@@ -28,6 +28,7 @@ from compiler.hlo.opcodes import OPCODES, Trait, with_any, with_trait
 from compiler.hlo.shape import ArrayShape
 from compiler.passes.repeated_work import is_better_done_once, is_repeated_turn
 from compiler.rewrite.dims import without_ones
+from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.geometry import LANES
 
 MAX_VIRTUAL_OPS = 16
@@ -117,13 +118,13 @@ def is_free_reshape(instr: HloInstruction) -> bool:
     return instr.opcode == "reshape" and is_bitcast(instr.operands[0].array, instr.array)
 
 
-def classify(computation: HloComputation) -> dict[HloInstruction, Node]:
+def classify(computation: HloComputation, chip: Chip) -> dict[HloInstruction, Node]:
     """Decide the role of every instruction, in one walk from operands to users."""
     hard = _hard_uses(computation)
     starts = _behind_starts(computation)
     nodes: dict[HloInstruction, Node] = {}
     for instr in computation:
-        nodes[instr] = node = _classify_one(instr, nodes, is_hard=instr in hard)
+        nodes[instr] = node = _classify_one(instr, nodes, chip, is_hard=instr in hard)
         if instr in starts and node.role is Role.VIRTUAL and not _is_start_scalar(instr, nodes):
             node.role = Role.REAL
     return nodes
@@ -214,7 +215,7 @@ def is_fusible(instr: HloInstruction) -> bool:
 
 
 def _classify_one(
-    instr: HloInstruction, nodes: dict[HloInstruction, Node], *, is_hard: bool
+    instr: HloInstruction, nodes: dict[HloInstruction, Node], chip: Chip, *, is_hard: bool
 ) -> Node:
     if is_hard and is_scalar_constant(instr):
         return Node(instr, Role.FIXED)  # it stays; kernels have immediates of their own
@@ -237,7 +238,7 @@ def _classify_one(
         and not _is_spread_group(instr)
         and not _is_repeated_regroup(instr, nodes)
         and not is_repeated_turn(instr)
-        and not is_better_done_once(instr, node.op_count)
+        and not is_better_done_once(instr, node.op_count, chip)
     ):
         node.role = Role.VIRTUAL
     if node.role is Role.REAL:

@@ -25,6 +25,7 @@ from compiler.passes.fusion_nodes import (
     is_variadic_part,
     start_leaves,
 )
+from tpu_sim.isa.chips import Chip
 
 SIBLINGS_TRIED = 4
 _SCALAR_TYPES = frozenset({"s32", "u32", "pred", "f32"})
@@ -33,16 +34,14 @@ _SCALAR_TYPES = frozenset({"s32", "u32", "pred", "f32"})
 class FusionPlan:
     """The groups of one computation, with the decisions that led to them."""
 
-    def __init__(self, computation: HloComputation, vmem_bytes: int) -> None:
+    def __init__(self, computation: HloComputation, chip: Chip) -> None:
         self.computation = computation
-        self.nodes = classify(computation)
+        self.nodes = classify(computation, chip)
         self.readers = _readers(self.nodes)
         starts = start_leaves(self.nodes)
         self.hard = _memory_values(computation, self.nodes).union(*starts.values())
         self.graph = GroupGraph()
-        self.legality = Legality(
-            self.graph, self.nodes, self.readers, self.hard, starts, vmem_bytes
-        )
+        self.legality = Legality(self.graph, self.nodes, self.readers, self.hard, starts, chip)
         self.refusals: Counter[str] = Counter()
         self.remarks: list[str] = []
         self._crowded: list[tuple[HloInstruction, HloInstruction]] = []

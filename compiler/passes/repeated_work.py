@@ -18,29 +18,32 @@ from __future__ import annotations
 
 import math
 
+from compiler.analysis.kernel_vmem import VREG_TILE_BYTES
 from compiler.analysis.lane_costs import lane_ops
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait, with_any
 from compiler.hlo.shape import ArrayShape
+from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.instruction import Slot
 
 _SHAPE_OPS = with_any(Trait.INDEX_MAP | Trait.PIECEWISE)
 _LEAST_ELEMENTS = 1 << 16
 """Below, a kernel of its own takes longer."""
-_OP_CYCLES = 0.5
-"""Of an operation on a register: convolutions with five before them take 2.5 cycles a register more."""
+_SLOTS_TAKEN = 2
+"""VALU slots that operations take in a bundle beside a product's loads (measured on v5e: convolutions with
+five operations before them take 2.5 cycles a register more)."""
 _COLUMNS = 128
 """Of a product that take as long as a register of its left side takes to be loaded and pushed."""
 _PICKED_CYCLES = 36
-"""To put a register together of rows that lie in eight others."""
+"""To put a register together of rows that lie in eight others (measured on v5e)."""
 _MOST_VISITED = 64
 """Steps back to what a value is made of; of more, no loads are counted."""
 _LEAST_COPIES = 4
-"""Of an array whose lanes are turned: at 43 cycles a register, each copy costs more than storing it."""
-_STORED_CYCLES = 17
-"""To write a register of 4096 bytes and read it again, at HBM's rate."""
+"""Of an array whose lanes are turned: in loads that takes 43 cycles a register (measured on v5e), so that
+each copy costs more than storing it."""
 
 
-def is_better_done_once(value: HloInstruction, op_count: int) -> bool:
+def is_better_done_once(value: HloInstruction, op_count: int, chip: Chip) -> bool:
     """Whether `value`, of `op_count` operations an element, is cheaper stored than computed in the
     loads of the product that reads it."""
     if not isinstance(value.shape, ArrayShape) or value.array.element_count < _LEAST_ELEMENTS:
@@ -51,10 +54,17 @@ def is_better_done_once(value: HloInstruction, op_count: int) -> bool:
     if read is None:
         return False
     copies, columns = read
-    if _moves_rows_behind(value) and (_loads(value) - 1) * _PICKED_CYCLES > _STORED_CYCLES:
+    stored = _stored_cycles(chip)
+    if _moves_rows_behind(value) and (_loads(value) - 1) * _PICKED_CYCLES > stored:
         return True
     hidden = -(-columns // _COLUMNS) - 1
-    return copies * max(op_count * _OP_CYCLES - hidden, 0) > _STORED_CYCLES
+    spent = op_count * _SLOTS_TAKEN / chip.slot_count(Slot.VALU) - hidden
+    return copies * max(spent, 0) > stored
+
+
+def _stored_cycles(chip: Chip) -> int:
+    """To write a register and read it again, at HBM's rate."""
+    return math.ceil(2 * VREG_TILE_BYTES / chip.hbm_bytes_per_cycle)
 
 
 def is_repeated_turn(instr: HloInstruction) -> bool:

@@ -80,7 +80,9 @@ def run_file(path: Path, *, update: bool = False) -> None:
     """Run a test file: every command's output must satisfy the checks."""
     text = path.read_text()
     checks = parse_checks(text)
-    assert checks, f"{path}: no CHECK line, so the test cannot fail"
+    assert checks or update, (
+        f"{path}: no CHECK line, so the test cannot fail; `pytest tests/filecheck --update` writes them"
+    )
     for name, *arguments in run_lines(text):
         assert name in COMMANDS, f"{path}: unknown command {name!r}, know {sorted(COMMANDS)}"
         output = COMMANDS[name](path, [a for a in arguments if a != "%s"])
@@ -201,10 +203,14 @@ def _message(check: Check, problem: str, seen: str) -> str:
 
 
 def updated(test: str, output: str) -> str:
-    """Rewrite the positive checks that fail to the most similar line of the output."""
+    """Rewrite the positive checks that fail to the most similar line of the output; a test without any gets
+    one for each line."""
     lines = test.split("\n")
     candidates = [line.strip() for line in output.splitlines() if line.strip()]
     checks = parse_checks(test)
+    if not checks:
+        new = [f"// CHECK{'-NEXT' if n else ''}: {line}" for n, line in enumerate(candidates)]
+        return "\n".join([test.rstrip("\n"), *new, ""])
     for _ in checks:
         try:
             match(output, checks)

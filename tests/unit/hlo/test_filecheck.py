@@ -68,6 +68,12 @@ def test_update_rewrites_only_what_fails() -> None:
     assert updated(text, OUTPUT) == want
 
 
+def test_update_writes_the_checks_of_a_file_without_any() -> None:
+    text = updated("// RUN: parse %s\n", OUTPUT)
+    match(OUTPUT, parse_checks(text))
+    assert len(parse_checks(text)) == len(OUTPUT.split("\n")) - OUTPUT.endswith("\n")
+
+
 def test_a_file_without_checks_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.hlo"
     path.write_text("// RUN: parse %s\nENTRY e { x = f32[] parameter(0) }\n")
