@@ -154,6 +154,25 @@ def test_a_load_with_an_effect_of_its_own() -> None:
         assert np.array_equal(found, contents()[4:12][::-1])
 
 
+@pytest.mark.parametrize(
+    ("slot", "spec", "memory"),
+    [
+        (Slot.SCALAR, "b:ss j:i32 a:ss k:i32", resources.SMEM),
+        (Slot.SCALAR, "a:ss j:i32", resources.SMEM),
+        (Slot.LOAD, "d:vd w:win s:ss k:i32", resources.VMEM),
+        (Slot.STORE, "w:win s:ss k:i32 stride:imm x:win t:ss", resources.VMEM),
+    ],
+    ids=["two_words", "offset_of_another_name", "no_stride", "two_windows"],
+)
+def test_a_row_of_memory_has_one_address(slot: Slot, spec: str, memory: resources.Resource) -> None:
+    """A second one would be ordered with nothing."""
+    with pytest.raises(AssertionError, match="a row has one"):
+        define(
+            "toy.move", 250, slot, spec, "scalar", "a move", lambda core, *_: None,
+            crossing=Crossing.STATE, uses=(memory,), defines=(memory,),
+        )  # fmt: skip
+
+
 def test_a_kind_of_dma() -> None:
     row = define(
         "dma.start.plain", 250, Slot.MISC, "desc:desc src:ss dst:ss flag:flag f:ss", "dma",

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 
-from tpu_sim.isa.resources import QUEUES, UNIT_STEPS, Resource
+from tpu_sim.isa.resources import QUEUES, SMEM, UNIT_STEPS, VMEM, Resource
 
 
 class Slot(Enum):
@@ -310,8 +310,27 @@ def define(
     assert name not in ROWS, f"row {name} is defined twice"
     clash = ROW_OF_CODE.get((slot, opcode))
     assert clash is None, f"rows {clash and clash.name} and {name} share opcode {opcode}"
+    _check_address(row)
     ROWS[name] = ROW_OF_CODE[slot, opcode] = row
     return row
+
+
+def _check_address(row: Row) -> None:
+    """Order of accesses, their limits and their units are worked out from one address in these operands."""
+    kinds = [operand.kind for operand in row.operands]
+    names = {operand.name for operand in row.operands}
+    if VMEM in row.touches:
+        window = row.window_index
+        is_one = kinds.count(Kind.WIN) == 1 and kinds[window + 1 : window + 2] == [Kind.SS]
+        assert is_one and len(names & {"k", "stride"}) != 1, (
+            f"row {row.name}: an address of VMEM is a window, an sreg behind it, and both of `k` and "
+            "`stride` or, of words that a vreg names, neither; a row has one"
+        )
+    if SMEM in row.touches:
+        offsets = [operand.name for operand in row.operands if operand.kind is Kind.I32]
+        assert offsets == ["k"] and Kind.SS in kinds, (
+            f"row {row.name}: an address of SMEM is the first sreg and an offset `k:i32`; a row has one"
+        )
 
 
 def parse_operands(spec: str) -> tuple[Operand, ...]:
