@@ -40,9 +40,7 @@ Token = int
 Values = dict[HloInstruction, list[Token]]
 
 
-def check_buffers(
-    module: HloModule, assignment: BufferAssignment, planner: WindowPlanner | None
-) -> None:
+def check_buffers(module: HloModule, assignment: BufferAssignment, planner: WindowPlanner) -> None:
     """Raise VerifyError for the first array that is overwritten too early."""
     _Replay(module, assignment, planner).run()
 
@@ -79,7 +77,7 @@ class _Space:
 
 class _Replay:
     def __init__(
-        self, module: HloModule, assignment: BufferAssignment, planner: WindowPlanner | None
+        self, module: HloModule, assignment: BufferAssignment, planner: WindowPlanner
     ) -> None:
         self.module = module
         self.assignment = assignment

@@ -41,7 +41,7 @@ class _Class:
 class BufferClasses:
     """A union-find over values, with the spans of every class by computation."""
 
-    def __init__(self, values: BufferValues, planner: WindowPlanner | None) -> None:
+    def __init__(self, values: BufferValues, planner: WindowPlanner) -> None:
         self.values = values
         self.planner = planner
         self._class: dict[Slot, _Class] = {}

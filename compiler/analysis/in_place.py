@@ -17,7 +17,7 @@ from compiler.hlo.shape import ArrayShape, leaves
 
 
 def may_overwrite(
-    instr: HloInstruction, operand_index: int, leaf: int, planner: WindowPlanner | None
+    instr: HloInstruction, operand_index: int, leaf: int, planner: WindowPlanner
 ) -> bool:
     """Whether result array `leaf` of a fusion or copy may lie where the operand lies.
 
@@ -33,11 +33,7 @@ def may_overwrite(
         return updated_operand(instr) == operand_index
     transform = transform_of(instr)
     if transform is not None:
-        return (
-            planner is not None
-            and operand == result
-            and fourier_grid(transform, planner.chip).is_disjoint
-        )
+        return operand == result and fourier_grid(transform, planner.chip).is_disjoint
     is_as_wide = isinstance(operand, ArrayShape) and operand.dtype.bits == result.dtype.bits
     return (
         is_as_wide and reads_in_place(instr, operand_index) and blocks_are_disjoint(instr, planner)
@@ -52,14 +48,12 @@ def transform_of(instr: HloInstruction) -> HloInstruction | None:
     return root if root.opcode == "pair-fft" else None
 
 
-def blocks_are_disjoint(fusion: HloInstruction, planner: WindowPlanner | None) -> bool:
+def blocks_are_disjoint(fusion: HloInstruction, planner: WindowPlanner) -> bool:
     """Whether no grid step of a fusion computes what another step computed before.
 
     The last block of a dimension that the blocks do not divide starts earlier; in place, it
-    would read what was already overwritten. False where no planner knows the blocks.
+    would read what was already overwritten.
     """
-    if planner is None:
-        return False
     return planner.facts(fusion).is_disjoint
 
 

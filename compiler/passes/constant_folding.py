@@ -31,7 +31,7 @@ _REFUSED = Trait.RUNS | Trait.OPAQUE | Trait.NONDETERMINISTIC | Trait.COLLECTIVE
 
 def fold_constants(module: HloModule, context: PassContext) -> bool:
     """Fold in every computation, operands before users, until nothing is left to fold."""
-    options = None if context.planner is None else EvaluationOptions(context.planner.precision)
+    options = EvaluationOptions(context.planner.precision)
     for computation in reachable(module):
         while folded := _fold_once(computation, context, options):
             computation.sort()
@@ -42,7 +42,7 @@ def fold_constants(module: HloModule, context: PassContext) -> bool:
 
 
 def _fold_once(
-    computation: HloComputation, context: PassContext, options: EvaluationOptions | None
+    computation: HloComputation, context: PassContext, options: EvaluationOptions
 ) -> list[HloInstruction]:
     """Fold what is there; return the constants."""
     made: list[HloInstruction] = []
@@ -52,9 +52,7 @@ def _fold_once(
         if _is_array_splat(instr):
             constant = make.splat(instr, instr.array, _literal(instr).reshape(-1)[0])
             context.counts["splats"] += 1
-        elif _is_foldable(instr) and not (
-            options is None and OPCODES[instr.opcode].has(Trait.CONTRACTION)
-        ):
+        elif _is_foldable(instr):
             constant = _folded(instr, options)
             context.counts[instr.opcode] += 1
         else:
@@ -98,7 +96,7 @@ def _is_known(instr: HloInstruction) -> bool:
     return is_symbolic or _has_literal(instr)
 
 
-def _folded(instr: HloInstruction, options: EvaluationOptions | None) -> HloInstruction:
+def _folded(instr: HloInstruction, options: EvaluationOptions) -> HloInstruction:
     """The instruction's value as a constant."""
     values = [_literal(operand) for operand in instr.operands]
     return emit(instr, "constant", instr.shape, (), {"literal": value_of(instr, values, options)})

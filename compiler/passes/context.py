@@ -3,29 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import InitVar, dataclass, field
 
 from compiler.analysis.window_planner import WindowPlanner
 from compiler.analysis.window_request import WindowRequests
-from tpu_sim.isa import chips
+from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.torus import Slice
-
-
-class Chip(Protocol):
-    """What passes ask of a chip: its memory sizes, in bytes if not said otherwise."""
-
-    @property
-    def hbm_bytes(self) -> int:
-        """Device memory."""
-
-    @property
-    def vmem_bytes(self) -> int:
-        """Vector memory."""
-
-    @property
-    def smem_words(self) -> int:
-        """Memory of the scalar unit, in words."""
 
 
 @dataclass
@@ -35,8 +18,8 @@ class PassContext:
     `remarks` explain decisions to whoever reads a dump. `fallbacks` tell the user of a plan of last
     resort: reports show them.
 
-    `planner` plans windows, one for all passes of a pipeline; None when the chip is not a whole one.
-    `windows` are those asked for by name. `cores` is the slice that runs the program; None: one core, or
+    `planner` plans windows, one for all passes of a pipeline (`shared_planner`). `windows` are those asked
+    for by name. `cores` is the slice that runs the program; None: one core, or
     nobody knows.
     """
 
@@ -44,10 +27,10 @@ class PassContext:
     counts: Counter[str] = field(default_factory=Counter)
     remarks: list[str] = field(default_factory=list)
     fallbacks: list[str] = field(default_factory=list)
-    planner: WindowPlanner | None = None
+    shared_planner: InitVar[WindowPlanner | None] = None
     windows: WindowRequests = field(default_factory=WindowRequests)
     cores: Slice | None = None
+    planner: WindowPlanner = field(init=False)
 
-    def __post_init__(self) -> None:
-        if self.planner is None and isinstance(self.chip, chips.Chip):
-            self.planner = WindowPlanner(self.chip)
+    def __post_init__(self, shared_planner: WindowPlanner | None) -> None:
+        self.planner = shared_planner or WindowPlanner(self.chip)

@@ -97,8 +97,6 @@ class _Plan:
 def fold_convolutions(module: HloModule, context: PassContext) -> bool:
     """Fold the convolutions that gain by it."""
     planner = context.planner
-    if planner is None:
-        return False
     for computation in reachable(module):
         for instr in list(computation):
             if not _may_change(instr):

@@ -130,8 +130,8 @@ class _Legalizer:
         if module is None:
             return None
         for step in (fuse, wrap_fusions, assign_layouts):
-            step(module, PassContext(self.context.chip, planner=self.context.planner))
-        context = PassContext(self.context.chip, planner=self.context.planner)
+            step(module, PassContext(self.context.chip, shared_planner=self.context.planner))
+        context = PassContext(self.context.chip, shared_planner=self.context.planner)
         inner = _Legalizer(context, self.depth + 1)
         inner.run(module)
         if not inner.has_windows(module):

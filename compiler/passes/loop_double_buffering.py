@@ -38,7 +38,7 @@ def double_buffer_loops(module: HloModule, context: PassContext) -> bool:
     return bool(context.counts["doubled"])
 
 
-def _is_worth_it(loop: HloInstruction, planner: WindowPlanner | None) -> bool:
+def _is_worth_it(loop: HloInstruction, planner: WindowPlanner) -> bool:
     count = trip_count(loop)
     body = loop.body
     instructions = list(body)
@@ -57,7 +57,7 @@ def _is_worth_it(loop: HloInstruction, planner: WindowPlanner | None) -> bool:
 
 
 def _needs_copy(
-    body: HloComputation, index: int, value: HloInstruction, planner: WindowPlanner | None
+    body: HloComputation, index: int, value: HloInstruction, planner: WindowPlanner
 ) -> bool:
     """Whether the kernel that makes new state `value` reads the old one in places still to come."""
     writer = value.operands[0] if value.opcode == "get-tuple-element" else value

@@ -38,7 +38,7 @@ _LEAST_TRIPS = 3
 
 def round_operands(module: HloModule, context: PassContext) -> bool:
     """Round the arrays of every computation that only products of one pass read."""
-    precision = "default" if context.planner is None else context.planner.precision
+    precision = context.planner.precision
     for computation in control_computations(module):
         finder = _Finder(precision)
         loops = [i for i in computation if i.opcode == "while"]

@@ -25,9 +25,9 @@ from compiler.hlo.keys import computation_hash
 from compiler.hlo.printer import print_module
 from compiler.hlo.verifier import Level, verify, verify_computation
 from compiler.pass_pipeline import verified, write_dump
-from compiler.passes.context import Chip, PassContext
+from compiler.passes.context import PassContext
 from compiler.passes.facts import Fact, breaking, contract_of, require
-from tpu_sim.isa import chips
+from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.torus import Slice
 
 
@@ -103,16 +103,13 @@ class PassManager:
         self.held: frozenset[Fact] = frozenset()
         if not self.passes_before:
             self._dump(module, 0, "input")
-        whole = self.chip if isinstance(self.chip, chips.Chip) else None
-        planner = self.planner
-        if planner is None and whole is not None:
-            planner = WindowPlanner(whole, self.precision)
+        planner = self.planner or WindowPlanner(self.chip, self.precision)
         for number, item in enumerate(self.passes, start=self.passes_before + 1):
             if self.progress is not None:
                 self.progress(item.name)
             require(module, item.name, self.held)
             context = PassContext(
-                self.chip, planner=planner, windows=self.windows, cores=self.cores
+                self.chip, shared_planner=planner, windows=self.windows, cores=self.cores
             )
             start = time.perf_counter()
             computations = len(module.computations)

@@ -24,7 +24,6 @@ from compiler.passes.collectives.flattening import flatten_replicas
 from compiler.passes.collectives.latency_hiding import hide_latency
 from compiler.passes.collectives.loop_exchanges import move_out_of_loops
 from compiler.passes.constant_folding import fold_constants
-from compiler.passes.context import Chip
 from compiler.passes.control_unsharing import unshare_control
 from compiler.passes.convolution_canonicalizer import canonicalize_convolutions
 from compiler.passes.convolution_folding import fold_convolutions
@@ -80,7 +79,7 @@ from compiler.passes.vmem_residency import keep_in_vmem, release_vmem
 from compiler.passes.while_simplifier import simplify_whiles
 from compiler.passes.wrap_fusions import wrap_fusions
 from compiler.passes.zero_sized_elimination import eliminate_zero_sized
-from tpu_sim.isa import chips
+from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.torus import Slice
 from tpu_sim.isa.verification import is_verifying
 
@@ -413,7 +412,7 @@ def run_pipeline(
 
 
 def release_kernels(
-    module: HloModule, chip: chips.Chip, precision: str, cores: Slice | None = None
+    module: HloModule, chip: Chip, precision: str, cores: Slice | None = None
 ) -> list[PassTiming] | None:
     """Put what stays in VMEM of a finished module back into HBM; None where nothing does."""
     planner = WindowPlanner(chip, precision)
@@ -424,7 +423,7 @@ def release_kernels(
 
 def split_kernels(
     module: HloModule,
-    chip: chips.Chip,
+    chip: Chip,
     fusions: Sequence[HloInstruction],
     precision: str,
     cores: Slice | None = None,

@@ -50,8 +50,6 @@ _STAGES = 3
 
 def keep_in_vmem(module: HloModule, context: PassContext) -> bool:
     """Choose what stays in VMEM and plan the kernels around it anew."""
-    if context.planner is None:
-        return False
     loops = own_loops(module, context.planner)
     overwritten = _part_transforms(module)
     kept = _keep(module, context.planner, loops)

@@ -55,7 +55,7 @@ _WORTH = 0.95
 
 def overlap_products(module: HloModule, context: PassContext) -> bool:
     """Make loops of pieces of products and exchanges where that is quicker."""
-    if context.planner is None or device_counts(module).devices == 1:
+    if device_counts(module).devices == 1:
         return False
     chip, precision = context.planner.chip, context.planner.precision
     cores, bodies = network_of(module, context.cores), loop_bodies(module)

@@ -41,8 +41,6 @@ _NO_TIME = with_any(Trait.GIVEN | Trait.FORWARDS)
 
 def hide_latency(module: HloModule, context: PassContext) -> bool:
     """Split exchanges of a scheduled module where that hides them."""
-    if context.planner is None:
-        return False
     times = running_times(module, context)
     bodies = loop_bodies(module)
     changed = [
@@ -68,8 +66,7 @@ def hide_latency(module: HloModule, context: PassContext) -> bool:
 
 def running_times(module: HloModule, context: PassContext) -> RunningTimes:
     """Of the module's instructions on the chip and slice that it is compiled for."""
-    assert context.planner is not None
-    chip = context.planner.chip
+    chip = context.chip
     cores = network_of(module, context.cores)
     ports = permute_ports(module, cores)
     return RunningTimes(chip, lambda root: exchange_cost(root, cores, chip), ports)

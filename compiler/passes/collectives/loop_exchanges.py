@@ -34,8 +34,6 @@ _LEAST_TRIPS = 3
 
 def move_out_of_loops(module: HloModule, context: PassContext) -> bool:
     """Exchange before loops what does not change in them, and a turn ahead what a turn would wait for."""
-    if context.planner is None:
-        return False
     times = running_times(module, context)
     free_bytes = None
     for computation in control_computations(module):

@@ -24,7 +24,6 @@ from compiler.passes.context import PassContext
 from compiler.passes.dot_canonicalizer import DotSide, dot_sides
 from compiler.passes.expanders.driver import expand
 from compiler.rewrite.emitter import Emitter
-from tpu_sim.isa.chips import Chip
 
 Instr = HloInstruction
 MAX_PRODUCTS = 1 << 18  # on the vector unit
@@ -45,7 +44,7 @@ class Digit:
 def expand_integer_dots(module: HloModule, context: PassContext) -> bool:
     """Expand every dot of integers of up to 32 bits."""
     chip = context.chip
-    has_bytes = isinstance(chip, Chip) and chip.int8_rate > 0
+    has_bytes = chip.int8_rate > 0
     return expand(module, context, {"dot": partial(expand_integer_dot, has_bytes=has_bytes)})
 
 

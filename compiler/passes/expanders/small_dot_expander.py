@@ -49,7 +49,7 @@ LARGE = 1 << 17
 
 def expand_small_dots(module: HloModule, context: PassContext) -> bool:
     """Expand outer products, small dots of more than one pass, and those of few results of long sums."""
-    precision = context.planner.precision if context.planner is not None else "default"
+    precision = context.planner.precision
     return expand(module, context, {"dot": lambda instr: expand_small_dot(instr, precision)})
 
 

@@ -157,7 +157,7 @@ def _is_rounded(instr: HloInstruction, context: PassContext) -> bool:
     Of an image so large that storing it so saves more than taking it apart again for every tap costs.
     """
     image, groups = instr.operands[0], instr.feature_group_count
-    precision = "default" if context.planner is None else context.planner.precision
+    precision = context.planner.precision
     if groups == 1 or groups != instr.array.dims[instr.dim_labels.output_feature]:
         return False
     if image.array.dtype != F32 or (stated_precision(instr) or precision) != "default":

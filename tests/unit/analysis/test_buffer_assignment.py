@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 
 import pytest
 
 from compiler.analysis.buffer_assignment import BufferAssignment, assign_buffers
 from compiler.analysis.buffer_check import check_buffers
 from compiler.analysis.tiled_layout import SMEM
+from compiler.analysis.window_planner import WindowPlanner
 from compiler.diagnostics import ResourceExhaustedError, VerifyError
 from compiler.hlo.ir import HloModule
 from compiler.hlo.parser import parse_module
 from compiler.passes.pipeline import PIPELINE, run_pipeline
+from tpu_sim.isa.chips import load_chip
 
-
-@dataclass(frozen=True)
-class _Chip:
-    hbm_bytes: int = 1 << 30
-    vmem_bytes: int = 1 << 27
+CHIP = load_chip("v5e")
 
 
 LOOP = """HloModule m
@@ -63,8 +61,8 @@ ENTRY main {{
 
 def _compiled(text: str, names: tuple[str, ...] = PIPELINE) -> tuple[HloModule, BufferAssignment]:
     module = parse_module(text)
-    run_pipeline(module, _Chip(), passes=names)
-    return module, assign_buffers(module, _Chip())
+    run_pipeline(module, CHIP, passes=names)
+    return module, assign_buffers(module, CHIP)
 
 
 def test_loop_state_is_one_buffer_and_its_counter_is_in_smem() -> None:
@@ -77,14 +75,14 @@ def test_loop_state_is_one_buffer_and_its_counter_is_in_smem() -> None:
         assert place is buffers.allocation(body.parameters[0], leaf)
         assert place is buffers.allocation(body.root_instruction, leaf)
     assert buffers.allocation(loop, 0).space == SMEM
-    check_buffers(module, buffers, None)
+    check_buffers(module, buffers, WindowPlanner(CHIP))
 
 
 def test_without_copies_a_swap_would_clobber() -> None:
     names = tuple(n for n in PIPELINE if n != "copy-insertion")
     module, buffers = _compiled(LOOP, names)
     with pytest.raises(VerifyError, match=r"B1"):
-        check_buffers(module, buffers, None)
+        check_buffers(module, buffers, WindowPlanner(CHIP))
 
 
 def test_parameters_come_first_and_results_are_elsewhere() -> None:
@@ -110,7 +108,7 @@ def test_a_donated_parameter_is_updated_in_place() -> None:
 def test_a_donated_parameter_read_by_the_update_is_still_safe() -> None:
     extra = "s = f32[8,128] slice(x), slice={[8:16], [0:128]}"
     module, buffers = _compiled(UPDATE.format(extra=extra, update="s"))
-    check_buffers(module, buffers, None)
+    check_buffers(module, buffers, WindowPlanner(CHIP))
     assert buffers.allocation(module.entry.root_instruction).parameter == (0, 0)
 
 
@@ -122,9 +120,9 @@ def test_running_out_names_the_largest_buffers_and_their_padding() -> None:
     }
     """
     module = parse_module(text)
-    run_pipeline(module, _Chip())
+    run_pipeline(module, CHIP)
     with pytest.raises(ResourceExhaustedError) as caught:
-        assign_buffers(module, _Chip(hbm_bytes=1 << 26))
+        assign_buffers(module, replace(CHIP, hbm_bytes=1 << 26))
     message = str(caught.value)
     assert message.startswith("RESOURCE_EXHAUSTED: big needs 102,400,000 bytes")
     assert "51,200,000 bytes (25,600,000 padding)  %x f32[100000,64]" in message
@@ -147,6 +145,6 @@ def test_a_conditional_writes_one_result_whatever_branch_runs() -> None:
     }
     """
     module, buffers = _compiled(text)
-    check_buffers(module, buffers, None)
+    check_buffers(module, buffers, WindowPlanner(CHIP))
     call = next(i for i in module.entry if i.opcode == "conditional")
     assert buffers.allocation(call).parameter is None
