@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 
 from compiler.analysis import vmem_shares
 from compiler.analysis.block_shapes import last_resort, turned_shapes
-from compiler.analysis.dot_parts import DotParts
 from compiler.analysis.fusion_body import FusionBody, fusion_body
 from compiler.analysis.grid_steps import ONE_PASS, GridSteps
 from compiler.analysis.indexing import Expr, Var, const, var, variables
@@ -100,14 +99,15 @@ class Candidates:
         return found
 
 
-def plan_windows(fusion: HloInstruction, chip: Chip, parts: DotParts = ONE_PASS) -> WindowPlan:
+def plan_windows(fusion: HloInstruction, chip: Chip) -> WindowPlan:
     """The cheapest plan for a kLoop, kInput or kOutput fusion.
 
     Raises UnsupportedError when not even the smallest windows fit VMEM.
     """
     body = fusion_body(fusion)
-    space = iteration_space(body, fusion.kind, parts)
-    return search(Candidates(fusion, GridSteps(body, space, parts)), chip)
+    return search(
+        Candidates(fusion, GridSteps(body, iteration_space(body, fusion.kind, ONE_PASS))), chip
+    )
 
 
 def plan_update(fusion: HloInstruction, body: FusionBody, chip: Chip) -> WindowPlan:

@@ -12,6 +12,7 @@ import math
 
 from compiler.analysis.gather_dims import GatherDims, is_flat, is_large
 from compiler.analysis.indexing_boxes import tile_units, whole_box
+from compiler.analysis.kernel_vmem import held_rows
 from compiler.analysis.windows import OperandWindow, WindowPlan, grid_dim
 from compiler.backend.custom import CustomKernel
 from compiler.backend.grid_loop import GridLoop, StepContext
@@ -19,7 +20,7 @@ from compiler.backend.index_scalars import emit_clamp, emit_index
 from compiler.backend.index_staging import IndexStaging
 from compiler.backend.index_words import IndexForm, IndexWords, staged_vectors
 from compiler.backend.transfer import HbmTiling, box_pieces, box_tiles, hbm_tiling
-from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray, buffer_rows, whole_array
+from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray, whole_array
 from compiler.backend.vector.vector_emitter import VectorEmitter
 from compiler.llo.ir import SReg
 from tpu_sim.isa.geometry import SUBLANES
@@ -81,7 +82,7 @@ class RowGather:
         node = self.dims.indices
         number = self.kernel.body.parameters.index(node)
         shape = self.kernel.fusion.operands[number].array
-        window = b.window(f"in.{node.name}", buffer_rows(shape, shape.dims))
+        window = b.window(f"in.{node.name}", held_rows(shape, shape.dims))
         flag = b.flag()
         for piece in box_pieces(
             hbm_tiling(shape), box_tiles(shape, shape.dims), window, to_vmem=True

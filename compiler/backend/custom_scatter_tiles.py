@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from compiler.analysis.indexing import Expr, Var, const, var
 from compiler.analysis.indexing_boxes import tile_units
+from compiler.analysis.kernel_vmem import held_rows
 from compiler.analysis.windows import OperandWindow
 from compiler.backend.box_transfer import BoxTransfer
 from compiler.backend.custom import CustomKernel
@@ -13,7 +14,7 @@ from compiler.backend.index_scalars import emit_index
 from compiler.backend.kernel_calls import Argument
 from compiler.backend.slice_parts import SliceParts
 from compiler.backend.transfer import hbm_tiling
-from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray, buffer_rows
+from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray
 from compiler.backend.vector.vector_emitter import VectorEmitter
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape, leaves
@@ -64,7 +65,7 @@ class HeldTiles:
         b.new_block()
         self._flag = b.flag()
         self._windows = [
-            b.window(f"around.{o.name}", self._group * buffer_rows(o.array, extent))
+            b.window(f"around.{o.name}", self._group * held_rows(o.array, extent))
             for o, extent in zip(self._operands, self._around, strict=True)
         ]
 

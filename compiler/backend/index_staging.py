@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from compiler.analysis.indexing import Expr, const
+from compiler.analysis.kernel_vmem import held_rows
 from compiler.backend.smem_scratch import SmemScratch
-from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray, buffer_rows
+from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray
 from compiler.backend.vector.vector_emitter import VectorEmitter
 from compiler.hlo.dtypes import S32
 from compiler.hlo.ir import HloInstruction
@@ -54,7 +55,7 @@ class IndexStaging:
         self.base = smem.reserve(padded)
         self._shape = ArrayShape(S32, (math.prod(dims),))
         self._window = builder.window(
-            f"staged.{indices.name}", buffer_rows(self._shape, (self.words,))
+            f"staged.{indices.name}", held_rows(self._shape, (self.words,))
         )
         self._flag = builder.flag()
 

@@ -27,7 +27,7 @@ from compiler.analysis.grid_steps import GridSteps
 from compiler.analysis.indexing import Expr, Var, const, var
 from compiler.analysis.indexing_maps import start_variable
 from compiler.analysis.iteration_space import iteration_space
-from compiler.analysis.kernel_vmem import arrangement
+from compiler.analysis.kernel_vmem import arrangement, held_rows
 from compiler.analysis.trip_count import expected_trips
 from compiler.analysis.vmem_scope import scoped_bytes, scoped_chip
 from compiler.analysis.window_search import make_plan
@@ -42,7 +42,7 @@ from compiler.backend.row_update import Replacement, RowUpdate
 from compiler.backend.scalar_bindings import bind_starts
 from compiler.backend.stages import StageEmitter
 from compiler.backend.tile_update import TileUpdate, can_update_tiles
-from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray, buffer_rows, whole_array
+from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray, whole_array
 from compiler.backend.vector.vector_emitter import VectorEmitter
 from compiler.diagnostics import CompileError, UnsupportedError
 from compiler.hlo.call_graph import post_order
@@ -146,7 +146,7 @@ class LoopKernel(ControlLowering):
         key = (place.space, place.offset, arrangement(shape))
         known = self._arrays.get(key)
         if known is None:
-            window = self._window(place, buffer_rows(shape, shape.dims))
+            window = self._window(place, held_rows(shape, shape.dims))
             known = self._arrays[key] = whole_array(_bare(shape), window, guard=GUARD_ROWS)
         return whole_array(_bare(shape), known.window, guard=GUARD_ROWS)
 
@@ -290,7 +290,7 @@ class LoopKernel(ControlLowering):
                 row.emit([update], lambda lane: (*offsets, lane), dims[-1])
 
     def _scratch(self, name: str, shape: ArrayShape) -> VmemArray:
-        rows = buffer_rows(shape, shape.dims)
+        rows = held_rows(shape, shape.dims)
         window = self.builder.window(name, rows)
         self.builder.needs_rows(window, rows - GUARD_ROWS, GUARD_ROWS)
         return whole_array(_bare(shape), window, guard=GUARD_ROWS)

@@ -16,9 +16,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from compiler.analysis.kernel_vmem import held_rows
 from compiler.analysis.window_planner import PLANNED_KINDS, WindowPlanner
 from compiler.backend.dot import emit_matmul_stage
-from compiler.backend.vector.arrays import buffer_rows, whole_array
+from compiler.backend.vector.arrays import whole_array
 from compiler.diagnostics import CompileError
 from compiler.hlo.dtypes import BF16, F32
 from compiler.hlo.parser import parse_module
@@ -126,7 +127,7 @@ def lower_dot(path: Path, arguments: Sequence[str]) -> str:
         ArrayShape(F32, (m, n)),
     )
     lhs, rhs, out = (
-        whole_array(shape, b.window(name, buffer_rows(shape, shape.dims)))
+        whole_array(shape, b.window(name, held_rows(shape, shape.dims)))
         for name, shape in zip(("lhs", "rhs", "out"), shapes, strict=True)
     )
     emit_matmul_stage(b, chip, lhs, rhs, is_transposed, out)

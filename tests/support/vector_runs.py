@@ -8,7 +8,8 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray, buffer_rows, whole_array
+from compiler.analysis.kernel_vmem import held_rows
+from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray, whole_array
 from compiler.backend.vector.vector_emitter import VectorEmitter
 from compiler.hlo.evaluator.interpreter import evaluate_computation
 from compiler.hlo.ir import HloComputation, HloInstruction
@@ -29,7 +30,7 @@ def parse_body(lines: str) -> HloComputation:
 
 
 def new_window(builder: LloBuilder, shape: ArrayShape, name: str, guard: bool) -> VmemArray:
-    window = builder.window(name, buffer_rows(shape, shape.dims) - (0 if guard else GUARD_ROWS))
+    window = builder.window(name, held_rows(shape, shape.dims) - (0 if guard else GUARD_ROWS))
     return whole_array(shape, window, guard=GUARD_ROWS if guard else 0)
 
 

@@ -69,9 +69,9 @@ def check_program(program: Program, chip: Chip) -> None:
     _BodyChecker(chip, None, "main", program).run(program.main)
 
 
-def check_kernel(kernel: Kernel, chip: Chip, route_count: int = MAX_ROUTES) -> None:
-    """Check one kernel by itself, in a program with so many routes (if that is known already)."""
-    _check_tables(kernel, chip, route_count)
+def check_kernel(kernel: Kernel, chip: Chip) -> None:
+    """Check one kernel by itself, in a program with any number of routes."""
+    _check_tables(kernel, chip, MAX_ROUTES)
     _check_body(kernel, chip)
 
 

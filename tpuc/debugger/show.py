@@ -227,13 +227,13 @@ def _callers(computation: HloComputation | None) -> Iterator[HloInstruction]:
         computation = caller.computation
 
 
-def bundles_text(debugger: Debugger, around: int = _AROUND) -> str:
+def bundles_text(debugger: Debugger) -> str:
     """The bundles around the next one."""
     where = debugger.where()
     body = debugger.target.map.bodies[debugger.target.stepper.words(debugger.core).body]
     if where.bundle is None:
         return "end of the program"
-    numbers = range(max(0, where.bundle - around), min(body.count, where.bundle + around + 1))
+    numbers = range(max(0, where.bundle - _AROUND), min(body.count, where.bundle + _AROUND + 1))
     return "\n".join(
         f"{'=>' if n == where.bundle else '  '} {n:>5} {format_bundle(body.bundle(n))}"
         for n in numbers
@@ -258,7 +258,7 @@ def hlo_text(debugger: Debugger, name: str | None = None, around: int = _AROUND)
     return "\n".join(text)
 
 
-def source_text(debugger: Debugger, around: int = _AROUND) -> str:
+def source_text(debugger: Debugger) -> str:
     """The source lines of the next bundle, or else of its kernel."""
     target, where = debugger.target, debugger.where()
     if where.site is None or where.bundle is None:
@@ -269,10 +269,10 @@ def source_text(debugger: Debugger, around: int = _AROUND) -> str:
     places = dict.fromkeys(o.place for o in origins if o.place)
     if not places:
         raise DebuggerError("the model names no source lines: print it with debug information")
-    return "\n".join(text for place in list(places)[:3] for text in _source(place, around))
+    return "\n".join(text for place in list(places)[:3] for text in _source(place))
 
 
-def _source(place: str, around: int) -> Iterator[str]:
+def _source(place: str) -> Iterator[str]:
     yield place
     file, _, number = place.rpartition(":")
     try:
@@ -280,7 +280,7 @@ def _source(place: str, around: int) -> Iterator[str]:
     except (OSError, UnicodeDecodeError):
         return
     at = int(number)
-    for n in range(max(1, at - around), min(len(lines), at + around) + 1):
+    for n in range(max(1, at - _AROUND), min(len(lines), at + _AROUND) + 1):
         yield f"{'=>' if n == at else '  '} {n:>5} {lines[n - 1]}"
 
 

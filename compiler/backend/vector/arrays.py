@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from compiler.analysis.indexing import Expr, const
-from compiler.analysis.kernel_vmem import GUARD_ROWS, held_rows
+from compiler.analysis.kernel_vmem import GUARD_ROWS
 from compiler.hlo.shape import ArrayShape
 from compiler.kernels.plan import Scratch
 from compiler.llo.builder import LloBuilder
@@ -121,17 +121,12 @@ class VmemArray:
         return (rows * self.col_pitch + self.col_tiles) * 8
 
 
-def buffer_rows(shape: ArrayShape, extent: tuple[int, ...], *, replicated: bool = False) -> int:
-    """Word rows to allocate for a box of `extent`: its tiles and `GUARD_ROWS`."""
-    return held_rows(shape, extent, replicated=replicated)
-
-
 def whole_array(
-    shape: ArrayShape, window: int, base: int = 0, *, replicated: bool = False, guard: int = 0
+    shape: ArrayShape, window: int, *, replicated: bool = False, guard: int = 0
 ) -> VmemArray:
     """The array entire, from index 0 in every dimension."""
     origin = tuple(const(0) for _ in shape.dims)
-    return VmemArray(shape, window, base, origin, shape.dims, replicated, guard)
+    return VmemArray(shape, window, 0, origin, shape.dims, replicated, guard)
 
 
 def allocate(builder: LloBuilder, scratch: Scratch) -> VmemArray:
@@ -142,4 +137,4 @@ def allocate(builder: LloBuilder, scratch: Scratch) -> VmemArray:
     )
 
 
-__all__ = ["GUARD_ROWS", "VmemArray", "allocate", "buffer_rows", "whole_array"]
+__all__ = ["GUARD_ROWS", "VmemArray", "allocate", "whole_array"]

@@ -8,8 +8,9 @@ from math import prod
 import numpy as np
 import pytest
 
+from compiler.analysis.kernel_vmem import held_rows
 from compiler.backend.dot import emit_matmul_stage, emit_split, precision_passes
-from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray, buffer_rows, whole_array
+from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray, whole_array
 from compiler.diagnostics import CompileError
 from compiler.hlo.dtypes import BF16, F32, DType
 from compiler.hlo.shape import ArrayShape
@@ -34,7 +35,7 @@ Matrix = np.ndarray
 
 def array(b: LloBuilder, name: str, dtype: DType, dims: tuple[int, ...]) -> VmemArray:
     shape = ArrayShape(dtype, dims)
-    return whole_array(shape, b.window(name, buffer_rows(shape, dims)), guard=GUARD_ROWS)
+    return whole_array(shape, b.window(name, held_rows(shape, dims)), guard=GUARD_ROWS)
 
 
 def kernel_of(

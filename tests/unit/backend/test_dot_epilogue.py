@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from compiler.analysis.kernel_vmem import held_rows
 from compiler.backend.dot import Affine, Epilogue, ResultTile, emit_matmul_stage
-from compiler.backend.vector.arrays import VmemArray, buffer_rows, whole_array
+from compiler.backend.vector.arrays import VmemArray, whole_array
 from compiler.hlo.dtypes import BF16, F32
 from compiler.hlo.shape import ArrayShape
 from compiler.llo.builder import LloBuilder, f32_bits
@@ -21,7 +22,7 @@ CHIP = load_chip("v5e")
 
 def array(b: LloBuilder, name: str, dtype: object, dims: tuple[int, int]) -> VmemArray:
     shape = ArrayShape(dtype, dims)  # type: ignore[arg-type]
-    return whole_array(shape, b.window(name, buffer_rows(shape, dims)))
+    return whole_array(shape, b.window(name, held_rows(shape, dims)))
 
 
 def value(b: LloBuilder, number: Affine) -> SReg:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from compiler.analysis.kernel_vmem import held_rows
 from compiler.backend.dot import emit_matmul_stage
 from compiler.backend.fused_epilogue import fused_epilogue
-from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray, buffer_rows, whole_array
+from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray, whole_array
 from compiler.backend.vector.vector_emitter import VectorEmitter
 from compiler.hlo.dtypes import BF16, F32, DType
 from compiler.hlo.ir import HloInstruction
@@ -58,7 +59,7 @@ class Fixture:
 
     def array(self, node: HloInstruction) -> VmemArray:
         shape = ArrayShape(node.array.dtype, node.array.dims)
-        window = self.b.window(node.name, buffer_rows(shape, shape.dims))
+        window = self.b.window(node.name, held_rows(shape, shape.dims))
         return whole_array(shape, window, guard=GUARD_ROWS)
 
     def fused_kernel(self) -> LloKernel | None:
@@ -128,7 +129,7 @@ def test_batches_are_addressed_by_their_majors() -> None:
 
     def held(name: str, dtype: DType, dims: tuple[int, ...]) -> VmemArray:
         shape = ArrayShape(dtype, dims)
-        window = b.window(name, buffer_rows(shape, dims))
+        window = b.window(name, held_rows(shape, dims))
         return whole_array(shape, window, guard=GUARD_ROWS)
 
     dot = HloInstruction(

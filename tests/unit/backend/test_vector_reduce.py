@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from compiler.analysis.indexing import const
-from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray, buffer_rows, whole_array
+from compiler.analysis.kernel_vmem import held_rows
+from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray, whole_array
 from compiler.backend.vector.vector_emitter import VectorEmitter
 from compiler.hlo.dtypes import BY_NAME
 from compiler.hlo.ir import HloInstruction
@@ -59,7 +60,7 @@ class ReduceRun(Run):
     def _target(self, builder: LloBuilder, shape: ArrayShape | TupleShape) -> VmemArray:
         assert isinstance(shape, ArrayShape)
         replicated = self.replicated and shape.rank > 0
-        rows = buffer_rows(shape, shape.dims, replicated=replicated) - GUARD_ROWS
+        rows = held_rows(shape, shape.dims, replicated=replicated) - GUARD_ROWS
         window = builder.window("result", rows)
         return whole_array(shape, window, replicated=replicated)
 
@@ -208,7 +209,7 @@ class SoftmaxRun(Run):
         for node in self.computation:
             if node.opcode == "reduce":
                 shape = node.array
-                rows = buffer_rows(shape, shape.dims, replicated=True)
+                rows = held_rows(shape, shape.dims, replicated=True)
                 scratch = whole_array(
                     shape, builder.window(node.name, rows), replicated=True, guard=GUARD_ROWS
                 )
