@@ -39,8 +39,8 @@ _PICKED_CYCLES = 36
 _MOST_VISITED = 64
 """Steps back to what a value is made of; of more, no loads are counted."""
 _LEAST_COPIES = 4
-"""Of an array whose lanes are turned: in loads that takes 43 cycles a register (measured on v5e), so that
-each copy costs more than storing it."""
+"""Of an array whose lanes are turned in loads, which takes 43 cycles a register (measured on v5e): each copy
+costs more than storing it."""
 
 
 def is_better_done_once(value: HloInstruction, op_count: int, chip: Chip) -> bool:

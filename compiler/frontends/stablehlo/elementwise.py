@@ -7,48 +7,21 @@ from compiler.frontends.stablehlo.syntax import Operation
 from compiler.hlo.dtypes import BY_NAME, PRED, DType
 from compiler.hlo.shape import ArrayShape
 
-_UNARY = {
-    "cbrt": "cbrt",
-    "ceil": "ceil",
-    "cosine": "cosine",
-    "count_leading_zeros": "count-leading-zeros",
-    "exponential": "exponential",
-    "exponential_minus_one": "exponential-minus-one",
-    "floor": "floor",
-    "is_finite": "is-finite",
-    "log": "log",
-    "log_plus_one": "log-plus-one",
-    "logistic": "logistic",
-    "negate": "negate",
-    "not": "not",
-    "popcnt": "popcnt",
-    "round_nearest_afz": "round-nearest-afz",
-    "round_nearest_even": "round-nearest-even",
-    "rsqrt": "rsqrt",
-    "sign": "sign",
-    "sine": "sine",
-    "sqrt": "sqrt",
-    "tan": "tan",
-    "tanh": "tanh",
-}
-BINARY = {
-    "add": "add",
-    "and": "and",
-    "atan2": "atan2",
-    "complex": "complex",
-    "divide": "divide",
-    "maximum": "maximum",
-    "minimum": "minimum",
-    "multiply": "multiply",
-    "or": "or",
-    "power": "power",
-    "remainder": "remainder",
-    "shift_left": "shift-left",
-    "shift_right_arithmetic": "shift-right-arithmetic",
-    "shift_right_logical": "shift-right-logical",
-    "subtract": "subtract",
-    "xor": "xor",
-}
+
+def _opcodes(names: str) -> dict[str, str]:
+    """Operations whose names are those of opcodes, but for the hyphens."""
+    return {name: name.replace("_", "-") for name in names.split()}
+
+
+_UNARY = _opcodes(
+    "cbrt ceil cosine count_leading_zeros exponential exponential_minus_one floor is_finite "
+    "log log_plus_one logistic negate not popcnt round_nearest_afz round_nearest_even rsqrt "
+    "sign sine sqrt tan tanh"
+)
+BINARY = _opcodes(
+    "add and atan2 complex divide maximum minimum multiply or power remainder shift_left "
+    "shift_right_arithmetic shift_right_logical subtract xor"
+)
 
 
 def unary(opcode: str) -> Lowering:
