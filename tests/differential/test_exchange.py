@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ from tpu_sim.machine.memory import HbmMemory
 from tpu_sim.machine.result import ExecutionResult
 from tpu_sim.machine.run import Run
 from tpu_sim.system.machine import Machine
-from tpu_sim.system.slice import Part, expect_done, far_numbers, finish_together
+from tpu_sim.system.slice import Part, expect_done, far_numbers
 
 Kind = Callable[[Chip], Machine]
 MACHINES: list[Kind] = [NumpyMachine, LlvmMachine]
@@ -34,6 +34,17 @@ descriptor d1 hbm -> hbm chunk 1 dims [0 x 0 -> 0] route 1
 """
 READY = block("dma.start d1, s0, s0, f1, s0, s0, s0") + block("dma.wait f1, s0")
 SHIFT = block("smovi s1 = 8", "dma.start d0, s0, s1, f0, s0, s0, s0") + block("dma.wait f0, s0")
+
+
+def finish_together(runs: Sequence[Run], threads: int = 1) -> list[ExecutionResult]:
+    """Run all cores of a slice, numbered in this order, from their start to their ends.
+
+    Raises the first core's `MachineFault`, or `DeadlockFault` when every core that is not done waits.
+    """
+    part = Part(dict(enumerate(runs)), threads=threads)
+    part.advance()
+    expect_done(part.waiting)
+    return [run.result for run in runs]
 
 
 def program(body: str, routes: str = RING + BACK, tables: str = TABLES) -> Program:

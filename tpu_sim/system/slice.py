@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 from tpu_sim.machine.far_core import FarCore, Letter
 from tpu_sim.machine.faults import DeadlockFault
-from tpu_sim.machine.result import ExecutionResult
 from tpu_sim.machine.run import Run
 
 _MOST_NAMED = 8
@@ -61,17 +60,6 @@ class Part:
         for number, letter in letters.items():
             core = self.runs[number].core
             letter.open(core.words, core.hbm)
-
-
-def finish_together(runs: Sequence[Run], threads: int = 1) -> list[ExecutionResult]:
-    """Run all cores of a slice, numbered in this order, from their start to their ends.
-
-    Raises the first core's `MachineFault`, or `DeadlockFault` when every core that is not done waits.
-    """
-    part = Part(dict(enumerate(runs)), threads=threads)
-    part.advance()
-    expect_done(part.waiting)
-    return [run.result for run in runs]
 
 
 def far_numbers(targets: Iterable[Sequence[int]], numbers: Iterable[int]) -> list[int]:
