@@ -121,3 +121,11 @@ def test_a_comparison_and_a_slice_are_drawn_in_a_narrow_window(tmp_path: Path) -
     bad = {n: v["text"] for n, v in seen["views"].items() if not v["drawn"] or v["wide"]}
     assert not bad
     assert "v6e:4x2" in seen["links"]["#view=slice&doc=1"]["text"]
+
+
+def test_what_a_comparison_says_of_a_line_stands_in_a_row(tmp_path: Path) -> None:
+    """Lines with their text and the causes of the change have room side by side."""
+    model = str(ROOT / "examples" / "attention.mlir")
+    seen = walk(tmp_path, [model, "--target", "v5e", "--target", "v6e"], [])
+    assert not seen["errors"] and "Source lines" in seen["views"]["Compare"]["text"]
+    assert 0 < seen["views"]["Compare"]["tallest"] < 50

@@ -12,7 +12,7 @@
   for (const name of all("#tabs a").map((a) => a.textContent)) {
     all("#tabs a").find((a) => a.textContent === name).click();
     await wait(250);
-    seen.views[name] = { ...look(), wide: ["main", "header", "body"].some((s) => $(s).scrollWidth > $(s).clientWidth + 1), drawn: $("main").querySelectorAll("tr, svg, canvas, .line, .card, .node").length };
+    seen.views[name] = { ...look(), wide: ["main", "header", "body"].some((s) => $(s).scrollWidth > $(s).clientWidth + 1), tallest: Math.max(0, ...all("main tr").map((r) => r.offsetHeight)), drawn: $("main").querySelectorAll("tr, svg, canvas, .line, .card, .node").length };
   }
   for (const hash of window.WALK) { location.hash = hash; await wait(300); seen.links[hash] = look(); }
   const box = $("#search");

@@ -6,7 +6,7 @@ T.views.compare = { name: "Compare", when: () => T.mains.length > 1, draw: () =>
   const times = (tx, ty) => h("span", { class: ty > tx * 1.005 ? "up" : ty < tx * 0.995 ? "down" : "soft" }, tx && ty ? (ty >= tx ? `${(ty / tx).toFixed(2)} × as long` : `${(tx / ty).toFixed(2)} × faster`) : tx ? "gone" : "new");
   const why = (ca, cb) => {
     const deltas = T.causes.map((c) => [c, ms(b, cb[c] || 0) - ms(a, ca[c] || 0)]).sort((x, y) => Math.abs(y[1]) - Math.abs(x[1])).filter((d) => Math.abs(d[1]) > 0.005);
-    return deltas.slice(0, 2).map(([c, d]) => h("span", { style: { marginRight: "10px" }, "data-tip": T.about[c] }, h("i", { class: "dot", style: { background: T.colour(c) } }), `${c} ${d > 0 ? "+" : "−"}${us(Math.abs(d))}`));
+    return deltas.slice(0, 2).map(([c, d]) => h("span", { style: { marginRight: "10px", whiteSpace: "nowrap" }, "data-tip": T.about[c] }, h("i", { class: "dot", style: { background: T.colour(c) } }), `${c} ${d > 0 ? "+" : "−"}${us(Math.abs(d))}`));
   };
   const rows = T.matched(a, b), lines = T.linesOf(a, b);
   const totals = [["time", us(ta), us(tb), times(ta, tb)], ["cycles", T.count(a.cycles), T.count(b.cycles), ""], ["MXU utilisation", T.share(a.totals["MXU utilisation"]), T.share(b.totals["MXU utilisation"]), ""], ["HBM moved", T.bytes(a.totals["HBM bytes"]), T.bytes(b.totals["HBM bytes"]), ""], ["HBM needed", T.bytes(a.totals["HBM peak bytes"]), T.bytes(b.totals["HBM peak bytes"]), ""], ["HBM of peak", T.share(a.totals["HBM utilisation"]), T.share(b.totals["HBM utilisation"]), ""], ["kernels", a.sites.length, b.sites.length, ""], ["clock", (a.chip.clock_hz / 1e9).toFixed(2) + " GHz", (b.chip.clock_hz / 1e9).toFixed(2) + " GHz", ""]];
@@ -18,7 +18,7 @@ T.views.compare = { name: "Compare", when: () => T.mains.length > 1, draw: () =>
     { name: "", value: (r) => (r.ta ? r.tb / r.ta : 9e9), show: (r) => times(r.ta, r.tb) }, { name: "why", show: (r) => why(r.ca, r.cb) },
   ], list.map((r) => ({ ...r, ta: ms(a, r.ca.total), tb: ms(b, r.cb.total) })), { sort: 3, most: 60 });
   return h("div", {}, T.panel("", h("p", {}, h("b", {}, "A "), name(a)), strip(a, ta), h("p", {}, h("b", {}, "B "), name(b), " ", times(ta, tb)), strip(b, tb), T.legend(T.addUp(a.causes, b.causes)), h("p", {}, why(a.causes, b.causes))),
-    h("div", { class: lines.length ? "two" : "" }, h("div", {}, T.panel("Totals", h("table", {}, h("tr", {}, ["", "A", "B", ""].map((x) => h("th", { class: x ? "num" : "" }, x))), totals.map((r) => h("tr", {}, r.map((x, i) => h("td", { class: i ? "num" : "name" }, x))))))), h("div", {}, lines.length ? T.panel("Source lines", table("line", lines)) : "")), T.panel("Kernels", table("kernel", rows)));
+    T.panel("Totals", h("table", {}, h("tr", {}, ["", "A", "B", ""].map((x) => h("th", { class: x ? "num" : "" }, x))), totals.map((r) => h("tr", {}, r.map((x, i) => h("td", { class: i ? "num" : "name" }, x)))))), lines.length ? T.panel("Source lines", table("line", lines)) : "", T.panel("Kernels", table("kernel", rows)));
 } };
 T.addUp = (x, y) => { const found = { ...x }; for (const [k, v] of Object.entries(y)) found[k] = (found[k] || 0) + v; return found; };
 T.summed = (causes) => ({ ...causes, total: Object.values(causes).reduce((x, y) => x + y, 0) });
