@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
 
 import tpuc
-from compiler.backend.exchange import gather, reduce
+from compiler.backend.exchange import box_reduce, gather, reduce
 from compiler.backend.exchange.box import box_of, colours
 from compiler.backend.exchange.box_gather import BoxGather
 from compiler.backend.exchange.box_reduce import BoxReduce
@@ -112,6 +113,35 @@ def test_narrow_sums_in_many_pieces() -> None:
     (got,) = exe(x)
     want = x.astype(np.float32).sum(0).astype(dtype).reshape(4, 1024, 512)
     np.testing.assert_array_equal(np.asarray(got), want)
+
+
+@pytest.mark.usefixtures("never_a_ring")
+@pytest.mark.parametrize(("most_pieces", "repeats"), [(1200, {1}), (200, {1, 2})])
+def test_reductions_of_many_pieces(
+    monkeypatch: pytest.MonkeyPatch, most_pieces: int, repeats: set[int]
+) -> None:
+    """As many as in hundreds of megabytes: their flags' numbers do not fit the registers, and where pieces
+    are repeated in loops not all are as often."""
+    plans: list[BoxReduce] = []
+    plan = BoxReduce._plan
+
+    def noted(self: BoxReduce, *given: Any) -> None:
+        plans.append(self)
+        plan(self, *given)
+
+    monkeypatch.setattr(box_reduce, "_BLOCK_GRANULES", (4, 8))
+    monkeypatch.setattr(box_reduce, "_MOST_PIECES", most_pieces)
+    monkeypatch.setattr(BoxReduce, "_plan", noted)
+    text = (
+        "x = f32[1280,256] parameter(0)\n"
+        "ROOT r = f32[80,256] reduce-scatter(x), replica_groups={}, dimensions={0}, to_apply=add"
+    )
+    exe = compiled(text, "v5e:4x4", 16)
+    pieces = [piece for chain in plans[-1].chains for phase in chain for piece in phase.pieces]
+    assert {piece.repeats for piece in pieces} == repeats
+    x = np.random.default_rng(0).integers(-9, 9, (16, 1280, 256)).astype(np.float32)
+    (got,) = exe(x)
+    np.testing.assert_array_equal(got, x.sum(0).reshape(16, 80, 256))
 
 
 def test_groups_that_are_no_boxes() -> None:

@@ -172,9 +172,14 @@ class BoxReduce:
         )
         unit = self.cycles / most
         for event in sorted(events, key=lambda e: (e.time // unit, e)):
-            if not self.turns or any(other.chain == event.chain for other in self.turns[-1]):
+            if not self.turns or any(self._apart(event, other) for other in self.turns[-1]):
                 self.turns.append([])
             self.turns[-1].append(event)
+
+    def _apart(self, event: Event, other: Event) -> bool:
+        """Whether two are for different turns: a turn is repeated for all of its pieces."""
+        repeats = [self.chains[e.chain][e.phase].pieces[e.piece].repeats for e in (event, other)]
+        return event.chain == other.chain or repeats[0] != repeats[1]
 
     def emit(self, x: Exchange) -> None:
         """Emit the kernel."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from compiler.diagnostics import KernelLimitError
-from compiler.llo.ir import ARGUMENT_WORDS, LloKernel
+from compiler.llo.ir import ARGUMENT_WORDS, LloBlock, LloKernel, LloNode
 from compiler.llo.op_table import OpInfo
 from compiler.llo.passes.register_names import RegisterNames
-from compiler.llo.walk import blocks
+from compiler.llo.walk import blocks, rewrite
 from tpu_sim.isa.instruction import ROWS, Instr
+from tpu_sim.isa.resources import FLAG
 from tpu_sim.isa.rows.scalar import SLD, SST
 
 assert ROWS
@@ -28,9 +29,24 @@ def spill_sregs(
             f"arguments do not fit {ARGUMENT_WORDS} SMEM words; split the kernel"
         )
     names = RegisterNames(kernel, table)
-    for block in blocks(kernel.body):
-        block.ops = _rewrite(block.ops, table, recipes, slots, names)
+
+    def rewritten(node: LloNode) -> list[LloNode]:
+        if not isinstance(node, LloBlock):
+            return [node]
+        begins = bool(node.ops) and FLAG in node.ops[0].row.uses
+        node.ops = _rewrite(node.ops, table, recipes, slots, names)
+        return _behind_a_block(node) if begins else [node]
+
+    kernel.body = rewrite(kernel.body, rewritten)
     return slots_used
+
+
+def _behind_a_block(block: LloBlock) -> list[LloNode]:
+    """A wait that began its block begins one still: a machine that waits for another core goes on with
+    that one between blocks. What it needs is made in a block before."""
+    first = next(k for k, instr in enumerate(block.ops) if FLAG in instr.row.uses)
+    made, block.ops = block.ops[:first], block.ops[first:]
+    return [LloBlock(made, block.name), block] if made else [block]
 
 
 def _recipes(kernel: LloKernel, table: dict[str, OpInfo], victims: set[int]) -> dict[int, Instr]:
