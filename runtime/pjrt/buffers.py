@@ -34,7 +34,7 @@ class PjrtBuffer:
     __slots__ = ("array", "block", "device", "dtype")
 
     def __init__(self, array: Array, dtype: DType, device: PjrtDevice) -> None:
-        self.array: Array | None = array
+        self.array: Array | None = array  # None once nobody wants it (`runtime.pjrt.native.drain`)
         self.dtype, self.device = dtype, device
         self.block = block = Block("buffer", self)
         dims = array.shape
@@ -78,10 +78,6 @@ class PjrtBuffer:
     def host_bytes(self) -> int:
         """Bytes of the value on the host; raises `PjrtError` if it was deleted."""
         return prod(self._value().shape) * self.dtype.numpy.itemsize
-
-    def give_up(self) -> None:
-        """The value is wanted no more."""
-        self.array = None
 
     def host(self) -> HostArray:
         """The value, copied to the host, in C order."""

@@ -13,7 +13,7 @@ from jaxlib.mlir.dialects import stablehlo
 from runtime.pjrt import buffers, devices, execution, host_calls, programs, serialization
 from runtime.pjrt.failures import PjrtError, error_handle
 from runtime.pjrt.layouts import FUNCTIONS, MAJOR, MINOR, Code, structure
-from runtime.pjrt.native import leaves
+from runtime.pjrt.native import Block, give_back, leaves, making
 from runtime.pjrt.profiler import ProfilerExtension
 from runtime.pjrt.values import NamedValues
 
@@ -73,7 +73,11 @@ _IMPLEMENTED: dict[str, Function] = {
 
 
 def _wrapped(name: str, function: Function) -> Any:
-    """A C function that calls the Python one; what that raises is the error it leaves in the place."""
+    """A C function that calls the Python one; what that raises is the error it leaves in the place.
+
+    Also a signal's handler may raise, anywhere. So no error is said as the last step, behind which
+    nothing is called, and what a failed call has made is given back.
+    """
     view = structure(name).from_address
 
     def call(
@@ -84,14 +88,24 @@ def _wrapped(name: str, function: Function) -> Any:
         at: Callable[[int], Any] = ctypes.c_uint64.from_address,
         is_over: Callable[[], bool] = sys.is_finalizing,
         failed: Callable[[BaseException], int] = error_handle,
+        making: Any = making,
+        give_back: Callable[[list[Block]], None] = give_back,
     ) -> None:  # names are bound here: at the end of the process globals go first
-        error = 0
-        if not is_over():  # JAX's own functions at exit still wait for effects and ask for events
-            try:
-                function(view(address))
-            except BaseException as raised:
-                error = failed(raised)
-        at(place).value = error
+        error = at(place)
+        if is_over():  # JAX's own functions at exit still wait for effects and ask for events
+            error.value = 0
+            return
+        made: list[Block] = []
+        outer = making.blocks  # a call comes from inside of another in callbacks
+        try:
+            making.blocks = made
+            function(view(address))
+            error.value = 0
+        except BaseException as raised:
+            give_back(made)
+            error.value = failed(raised)
+        finally:
+            making.blocks = outer
 
     return _C_FUNCTION(call)
 

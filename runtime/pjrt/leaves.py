@@ -42,7 +42,15 @@ for a callback. The others here are for `runtime.pjrt.native`."""
 
 def leaves_text() -> str:
     """The IR of all leaf functions, and of what calls the Python ones."""
-    parts = [_LISTS, _errors(), events_text(), _callers(), quick_leaf_text(), TARGET_ATTRIBUTES]
+    parts = [
+        _LISTS,
+        _pending(),
+        _errors(),
+        events_text(),
+        _callers(),
+        quick_leaf_text(),
+        TARGET_ATTRIBUTES,
+    ]
     parts += [_getter(getter) for getter in GETTERS]
     parts += [_releaser("Buffer_Destroy", "buffer"), _deleter()]
     parts += [
@@ -199,16 +207,63 @@ define ptr @take() {
   %h = atomicrmw xchg ptr @released, ptr null acq_rel
   ret ptr %h
 }
-define ptr @take_values() {
-  %h = atomicrmw xchg ptr @given_up, ptr null acq_rel
-  ret ptr %h
-}
-define ptr @set_drainer(ptr %add, ptr %f) {
-  store ptr %add, ptr @add_pending_call
-  store atomic ptr %f, ptr @drainer release, align 8
-  ret ptr null
-}
 """
+
+
+def _pending() -> str:
+    """The next buffer whose value is given up: others push meanwhile, one thread takes. And what the
+    interpreter calls between two steps of Python: what draining raised is raised there."""
+    return f"""
+define ptr @next_given_up() {{
+entry:
+  %first = load atomic ptr, ptr @given_up acquire, align 8
+  br label %again
+again:
+  %h = phi ptr [%first, %entry], [%now, %take]
+  %none = icmp eq ptr %h, null
+  br i1 %none, label %out, label %take
+take:
+  %link = getelementptr i64, ptr %h, i64 {VALUE_LINK}
+  %following = load ptr, ptr %link
+  %pair = cmpxchg ptr @given_up, ptr %h, ptr %following acq_rel acquire
+  %now = extractvalue {{ptr, i1}} %pair, 0
+  %done = extractvalue {{ptr, i1}} %pair, 1
+  br i1 %done, label %out, label %again
+out:
+  ret ptr %h
+}}
+@python_drainer = global ptr null
+@set_error = global ptr null
+@let_go = global ptr null
+define i32 @pending(ptr %ignored) {{
+  %place = alloca [2 x ptr]
+  store [2 x ptr] zeroinitializer, ptr %place
+  %f = load ptr, ptr @python_drainer
+  call void %f(ptr %place)
+  %kind = load ptr, ptr %place
+  %fine = icmp eq ptr %kind, null
+  br i1 %fine, label %out, label %failed
+failed:
+  %second = getelementptr ptr, ptr %place, i64 1
+  %raised = load ptr, ptr %second
+  %fail = load ptr, ptr @set_error
+  call void %fail(ptr %kind, ptr %raised)
+  %let_go = load ptr, ptr @let_go
+  call void %let_go(ptr %raised)
+  ret i32 -1
+out:
+  ret i32 0
+}}
+define ptr @set_drainer(ptr %add, ptr %fail, ptr %let_go, ptr %f) {{
+  store ptr %add, ptr @add_pending_call
+  store ptr %fail, ptr @set_error
+  store ptr %let_go, ptr @let_go
+  store ptr %f, ptr @python_drainer
+  %off = icmp eq ptr %f, null
+  %drainer = select i1 %off, ptr null, ptr @pending
+  store atomic ptr %drainer, ptr @drainer release, align 8
+  ret ptr null
+}}"""
 
 
 def _errors() -> str:

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+from collections import deque
 from collections.abc import Callable
 from functools import cache
-from threading import Lock
+from itertools import repeat
+from threading import RLock, local
 from typing import Any
 
-from runtime.pjrt.blocks import LINK, REFERENCES, SLOTS, VALUE_LINK, slot_count
+from runtime.pjrt.blocks import HOME, REFERENCES, SLOTS, slot_count
 from runtime.pjrt.leaves import NATIVE, caller, leaves_text
 from runtime.pjrt.quick_leaf import EXECUTE
 from tpu_sim.jit.engine import Engine, NativeModule, detect_host
 from tpu_sim.machine.disk_cache import open_cache
 
 _POINTER = ctypes.c_void_p
-_PENDING = ctypes.PYFUNCTYPE(ctypes.c_int, _POINTER)
+_PENDING = ctypes.PYFUNCTYPE(None, _POINTER)
 
 objects: dict[int, Any] = {}
-"""What stands behind a handle, by its address."""
-_blocks: dict[int, Any] = {}
-_draining = Lock()
-_SLOT_BYTES = 8
+"""What stands behind a handle, by its address; it holds the handle's block."""
+_draining = RLock()
+_all_of = deque[object](maxlen=0).extend
+"""Goes through an iterator without running Python code between its items."""
 
 
 class Leaves:
@@ -42,14 +44,17 @@ class Leaves:
         self.event_is_done = self._function("event_is_done", _POINTER)
         self.collect = self._locked("collect")
         self.execute_quickly = self._locked(EXECUTE, ctypes.c_void_p, ctypes.c_void_p)
-        self.take_values = self._function("take_values")
+        self.next_released = self._locked("next_released")
+        self.next_given_up = self._locked("next_given_up")
         self.ready: int = self._function("ready")()
         self._set_callback = self._function("set_callback", ctypes.c_int64, _POINTER)
         self._pending = _PENDING(_drain_pending)
-        add = ctypes.cast(ctypes.pythonapi.Py_AddPendingCall, _POINTER).value
-        set_drainer = self._function("set_drainer", _POINTER, _POINTER)
-        set_drainer(add, ctypes.cast(self._pending, _POINTER).value)
-        atexit.register(set_drainer, add, None)
+        api = ctypes.pythonapi
+        functions = (api.Py_AddPendingCall, api.PyErr_SetObject, api.Py_DecRef)
+        found = [ctypes.cast(function, _POINTER).value for function in functions]
+        set_drainer = self._function("set_drainer", *[_POINTER] * (len(found) + 1))
+        set_drainer(*found, ctypes.cast(self._pending, _POINTER).value)
+        atexit.register(set_drainer, *found, None)
 
     def caller(self, number: int, callback: int) -> int:
         """The address of a native function that calls a Python one with its argument and a place of 64 bits
@@ -95,8 +100,28 @@ def row_of(kind: Any, values: Any) -> Any:
     return (kind * max(1, len(values)))(*values)
 
 
+class _Making(local):
+    """Of each thread."""
+
+    blocks: list[Block] | None = None
+
+
+making = _Making()
+"""The blocks that the call of PJRT which is under way has made."""
+
+
+def give_back(blocks: list[Block]) -> None:
+    """PJRT is told that its call failed, so it will not let go of these. Those of a stack are the stack's."""
+    for block in blocks:
+        if not block.words[HOME]:
+            forget(block.address)
+
+
 class Block:
-    """A block of slots of some kind, which `owner` stands behind. It lives until PJRT lets go of it."""
+    """A block of slots of some kind, which `owner` stands behind. It lives until PJRT lets go of it.
+
+    A permanent one lives on whatever becomes of the call that made it.
+    """
 
     __slots__ = ("_slots", "address", "kept", "words")
 
@@ -106,8 +131,9 @@ class Block:
         self.words[REFERENCES] = 1
         self.address = ctypes.addressof(self.words)
         self.kept: list[object] = []
+        if not is_permanent and making.blocks is not None:
+            making.blocks.append(self)
         objects[self.address] = owner
-        _blocks[self.address] = self
 
     def set(self, **values: int | None) -> None:
         """Fill slots by their names."""
@@ -137,7 +163,6 @@ class Block:
 def forget(address: int) -> None:
     """Nobody holds the block of a handle any more."""
     objects.pop(address, None)
-    _blocks.pop(address, None)
 
 
 def drain() -> None:
@@ -145,30 +170,27 @@ def drain() -> None:
 
     Buffers that have a stack go back there.
 
-    Buffers that were destroyed are taken off first: one that was deleted before is then still whole
-    when its value is given up.
+    What was destroyed is set apart first: a buffer that was deleted before is then still whole when its
+    value is given up. A signal's handler may raise between any two steps of Python, so no handle is ever in
+    Python's hands alone: each goes from the native list to the table in one step, and what an interrupted
+    drain leaves is the next one's.
     """
     native = leaves()
     if not _draining.acquire(blocking=False):
         return
     try:
-        released, given_up = native.collect(), native.take_values()
-        while given_up:
-            following = _slot(given_up, VALUE_LINK)
-            objects[given_up].give_up()
-            given_up = following
-        while released:
-            following = _slot(released, LINK)
-            forget(released)
-            released = following
+        native.collect()
+        deleted = map(objects.__getitem__, iter(native.next_given_up, None))
+        _all_of(map(setattr, deleted, repeat("array"), repeat(None)))
+        _all_of(map(objects.pop, iter(native.next_released, None), repeat(None)))
     finally:
         _draining.release()
 
 
-def _slot(address: int, number: int) -> int:
-    return ctypes.c_int64.from_address(address + _SLOT_BYTES * number).value
-
-
-def _drain_pending(_: object) -> int:
-    drain()
-    return 0
+def _drain_pending(place: int) -> None:
+    """Drain; `place` gets the type of an exception and a reference to it, for the interpreter to raise."""
+    try:
+        drain()
+    except BaseException as raised:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(raised))
+        (_POINTER * 2).from_address(place)[:] = [id(type(raised)), id(raised)]

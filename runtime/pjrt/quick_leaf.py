@@ -11,7 +11,16 @@ from enum import IntEnum
 
 from runtime.pjrt.blocks import SLOTS
 from runtime.pjrt.layouts import structure
-from runtime.pjrt.recycling import COUNT, FIRST, RECYCLE, recycle
+from runtime.pjrt.recycling import (
+    COUNT,
+    FIRST,
+    RECYCLE,
+    SET_APART,
+    TAKE_FIRST,
+    recycle,
+    set_apart_kept,
+    take_first,
+)
 from tpu_sim.jit.kernel_builtins import Words, copy_bytes, words_at
 from tpu_sim.jit.kernel_language import kernel
 from tpu_sim.jit.quick_run import QUICK_RUN, QUICK_WORDS, quick_run_text
@@ -102,18 +111,24 @@ def hand_out_results(a: Words, row: Words, ready: int, kept: Words) -> int:
 
 def quick_leaf_text() -> str:
     """The functions as LLVM IR, beside those of `runtime.pjrt.leaves`."""
-    kernels = [one.text() for one in (recycle, take_arguments, hand_out_results)]
+    names = (recycle, set_apart_kept, take_first, take_arguments, hand_out_results)
+    kernels = [one.text() for one in names]
     return "\n".join([_KEPT, *kernels, quick_run_text(), _EXECUTE])
 
 
 _KEPT = f"""
 @kept = global i64 0
+@set_apart = global i64 0
 define ptr @collect() {{
   %first = call ptr @take()
   %number = ptrtoint ptr %first to i64
   call void @{RECYCLE}(i64 %number, ptr @kept)
-  %found = load ptr, ptr @kept
-  store i64 0, ptr @kept
+  call void @{SET_APART}(ptr @kept, ptr @set_apart)
+  ret ptr null
+}}
+define ptr @next_released() {{
+  %number = call i64 @{TAKE_FIRST}(ptr @set_apart)
+  %found = inttoptr i64 %number to ptr
   ret ptr %found
 }}
 """

@@ -36,8 +36,8 @@ class BufferStack:
         self._made = [block for block in self._made if block.words[HOME] == self.address]
         while self._words[COUNT] < _REFILL:
             block = self._make()
+            self._made.append(block)  # nothing is called from here on: no signal comes in between
             block.words[HOME] = self.address
-            self._made.append(block)
             self._words[FIRST + self._words[COUNT]] = block.address
             self._words[COUNT] += 1
 

@@ -1,0 +1,1 @@
+"""Threads that compile, run, fail and collect garbage, for as long as is asked."""
