@@ -40,12 +40,13 @@ def test_parts_of_sums_of_narrow_floats_may_be_beyond_their_range() -> None:
     """Some are +inf and some -inf where parts are rounded to the type."""
     text = """HloModule m, num_partitions=8
 add { a = f8e3m4[] parameter(0) b = f8e3m4[] parameter(1) ROOT r = f8e3m4[] add(a, b) }
+also { a = f8e3m4[] parameter(0) b = f8e3m4[] parameter(1) ROOT r = f8e3m4[] call(a, b), to_apply=add }
 ENTRY e {
   x_whole = f8e3m4[16,64] parameter(0), sharding={devices=[1,8]<=[8]}
   y_whole = f8e3m4[64,16] parameter(1), sharding={devices=[8,1]<=[8]}
   z = f8e3m4[] constant(0)
   v = f8e3m4[16,16] dot(x_whole, y_whole), lhs_contracting_dims={1}, rhs_contracting_dims={0}
-  w = f8e3m4[16] reduce(x_whole, z), dimensions={1}, to_apply=add
+  w = f8e3m4[16] reduce(x_whole, z), dimensions={1}, to_apply=also
   ROOT r = (f8e3m4[16,16], f8e3m4[16]) tuple(v, w), sharding={{replicated}, {replicated}}
 }
 """

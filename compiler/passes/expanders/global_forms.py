@@ -16,7 +16,7 @@ from compiler.analysis.reducers import reducer_kind
 from compiler.hlo.call_graph import reachable
 from compiler.hlo.dtypes import BY_NAME, F32, DType
 from compiler.hlo.identities import identity
-from compiler.hlo.ir import HloInstruction, HloModule
+from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.shape import TupleShape
 from compiler.passes.context import PassContext
 from compiler.passes.expanders.driver import Expansion, expand
@@ -90,7 +90,7 @@ def _product(instr: Instr) -> Instr | None:
 
 def _reduce(instr: Instr) -> Instr | None:
     """The same for sums and products of one array's elements."""
-    kind = reducer_kind(instr.attrs.get("to_apply"))
+    kind = reducer_kind(_called(instr.to_apply))
     if kind not in ("add", "multiply") or len(instr.operands) != 2:
         return None
     if not _is_narrow(instr.array.dtype):
@@ -99,6 +99,15 @@ def _reduce(instr: Instr) -> Instr | None:
     given = [e.cast(operand, F32) for operand in instr.operands]
     attrs = {**instr.attrs, "to_apply": e.scalar(kind, F32)}
     return e.cast(e.instruction("reduce", given, attrs, wide), instr.array.dtype)
+
+
+def _called(computation: HloComputation) -> HloComputation:
+    """What a computation comes to that does nothing but call another one."""
+    root = computation.root_instruction
+    while root.opcode == "call" and list(root.operands) == list(computation.parameters):
+        computation = root.to_apply
+        root = computation.root_instruction
+    return computation
 
 
 def _is_narrow(dtype: DType) -> bool:
