@@ -73,6 +73,19 @@ def _split_parts(g: Generator) -> HloInstruction:
     )
 
 
+def _rounds_up(g: Generator) -> HloInstruction:
+    """Whether a quotient of natural numbers, or of any integers, is to be rounded to the other side."""
+    wanted = Wanted(S32, g.dims(1, 2))
+    iota = g.emit("iota", (), {"iota_dimension": g.integer(0, len(wanted.dims) - 1)}, wanted)
+    x = g.choose((iota, iota, g.value(wanted)))
+    one, zero, divisor = (g.splat(wanted, n) for n in (1, 0, g.choose((1, 2, 7, 100))))
+    pairs = (g.emit("sign", (x,)), one), (g.emit("remainder", (x, divisor)), zero)
+    masks = [
+        g.emit("compare", pair, {"direction": "NE"}, Wanted(PRED, wanted.dims)) for pair in pairs
+    ]
+    return g.emit("and", masks if g.chance(0.5) else masks[::-1])
+
+
 def _scatter_of_elements(g: Generator) -> HloInstruction:
     """Single elements into a vector."""
     dtype = g.dtype()
@@ -327,6 +340,7 @@ MAKERS: dict[str, Maker] = {
     "reduce-of-tiny-rows": _tiny_rows,
     "concatenate-parts": _adjacent_slices,
     "sink-reshape-through-concatenate": _split_parts,
+    "remainder-of-zero": _rounds_up,
     "scatter-into-few-places": _scatter_of_elements,
     "scatter-at-counted-places": _scatter_that_counts,
     "gather-at-known-places": gather_at_known_places,

@@ -10,6 +10,11 @@ from compiler.hlo.dtypes import S32
 from compiler.hlo.identities import MONOIDS, identity
 from compiler.hlo.ir import HloComputation, HloInstruction
 
+_FEW_LANES = 4
+"""Elements of an update below which a row takes longer than its elements by address."""
+_MANY = 1 << 17
+"""Elements of updates of which it matters how they lie."""
+
 
 @dataclass(frozen=True)
 class ScatterDims:
@@ -162,4 +167,10 @@ def can_stay_batched(d: ScatterDims) -> bool:
     """Whether a kernel goes through each batch's own updates: one batch dimension, the first of
     the operand, and not among the tiled ones of operand and updates."""
     is_first = d.operand_batch == (0,) and d.operand.array.rank >= 3
-    return is_first and bool(d.window_dims) and d.components > 0
+    return is_first and bool(d.window_dims) and d.components > 0 and not _are_few_lanes(d)
+
+
+def _are_few_lanes(d: ScatterDims) -> bool:
+    """Whether updates that go by elements, as no batch's do, take less than rows that are mostly padding."""
+    width = math.prod(d.updates.array.dims[w] for w in d.window_dims)
+    return width <= _FEW_LANES and d.updates.array.element_count >= _MANY and _combines(d)

@@ -98,6 +98,11 @@ def trip_count(loop: HloInstruction) -> int | None:
     return count_trips(first + left.offset, right.offset, step, direction, dtype)
 
 
+def counts_up(loop: HloInstruction, element: int) -> bool:
+    """Whether a scalar of a loop's state is the number of the trip, from 0 on."""
+    return _follow_initial(loop, element) == 0 and _step(loop.body, element) == 1
+
+
 def count_trips(first: int, bound: int, step: int, direction: str, dtype: DType) -> int | None:
     """Iterations of ``for (i = first; i direction bound; i += step)`` in wrapping arithmetic.
 

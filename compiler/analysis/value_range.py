@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from compiler.hlo.dtypes import DType
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import Trait, with_trait
+from compiler.hlo.shape import ArrayShape
 from compiler.rewrite.pattern import splat_value
 
 Range = tuple[int, int]
@@ -62,7 +63,45 @@ def _made_range(instr: HloInstruction, depth: int) -> Range | None:
             return _joined(instr.operands[1:], depth)
         case "concatenate":
             return _joined(instr.operands, depth)
+        case "gather" | "dynamic-slice":  # starts are clamped, so nothing else is read
+            return value_range(instr.operands[0], depth - 1)
+        case "reduce" if isinstance(instr.shape, ArrayShape):
+            return _chosen_range(instr, 0, depth)
+        case "get-tuple-element":
+            return _element_range(instr.operands[0], instr.index, depth)
     return _arithmetic_range(instr, depth)
+
+
+def _element_range(made: HloInstruction, number: int, depth: int) -> Range | None:
+    """Bounds of an array of a tuple: what a sort or a search for the best only moves about."""
+    match made.opcode:
+        case "topk" if number == 1:
+            return 0, max(made.operands[0].array.dims[-1] - 1, 0)
+        case "sort":
+            return value_range(made.operands[number], depth - 1)
+        case "reduce":
+            return _chosen_range(made, number, depth)
+    return None
+
+
+def _chosen_range(reduce: HloInstruction, number: int, depth: int) -> Range | None:
+    """Bounds of a reduction that keeps one of what it is given, as one for the place of the greatest does."""
+    count = len(reduce.operands) // 2
+    root = reduce.to_apply.root_instruction
+    chosen = root.operands[number] if root.opcode == "tuple" else root
+    parameters = [number, number + count]
+    if not _is_one_of(chosen, parameters):
+        return None
+    return _joined([reduce.operands[n] for n in parameters], depth)
+
+
+def _is_one_of(value: HloInstruction, parameters: Sequence[int]) -> bool:
+    """Whether a scalar is always equal to one of these parameters."""
+    if value.opcode == "parameter":
+        return value.parameter_number in parameters
+    if value.opcode != "select":
+        return False
+    return all(_is_one_of(way, parameters) for way in value.operands[1:])
 
 
 def _clamp_range(instr: HloInstruction, depth: int) -> Range | None:

@@ -4,8 +4,12 @@
 
 Kernels stream such indices in blocks; and an index vector of one or two components is no row of
 lanes by itself, most of which would be padding. Slices that are columns of a large operand are rows of a
-transposed one. What is small is left as it is: its kernel writes any
-result directly.
+transposed one. A slice that is whole in dimensions before those that are indexed is as many slices, each in
+one piece:
+
+    rows idx of [layers, rows, 8, 128]   ->   of each layer, rows idx of [rows, 8, 128]
+
+What is small is left as it is: its kernel writes any result directly.
 """
 
 from __future__ import annotations
@@ -27,6 +31,9 @@ from compiler.passes.index_vectors import batch_place, flat_indices, numbering
 from compiler.passes.rules_scatter import pays_to_turn
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit, replace
+from tpu_sim.isa.geometry import LANES
+
+Dims = tuple[int, ...]
 
 
 def canonicalize_gathers(module: HloModule, context: PassContext) -> bool:
@@ -39,18 +46,65 @@ def canonicalize_gathers(module: HloModule, context: PassContext) -> bool:
         for gather in columns:
             d = gather_dims(gather)
             replace(gather, _of_rows(d, _column(d)))
+        apart = [i for i in computation if i.opcode == "gather" and _majors(gather_dims(i))]
+        for gather in apart:
+            replace(gather, _of_each_major(gather_dims(gather)))
         found = [i for i in computation if i.opcode == "gather"]
         changed = [i for i in found if _becomes_flat(gather_dims(i), chip)]
         for gather in changed:
             replace(gather, _flat(gather_dims(gather)))
-        if columns or changed:
+        if columns or apart or changed:
             computation.sort()
-        context.counts["gathers"] += len(columns) + len(changed)
+        context.counts["gathers"] += len(columns) + len(apart) + len(changed)
     return bool(context.counts["gathers"])
 
 
 def _has_columns(d: GatherDims, chip: Memories) -> bool:
     return is_large(d, chip) and _column(d) >= 0
+
+
+def _majors(d: GatherDims) -> Dims:
+    """The dimensions of a slice before an indexed one, if it is whole there and in all that follow; those
+    are pieces that one transfer moves."""
+    dims, indexed = d.operand.array.dims, {*d.start_map, *d.operand_batch}
+    last = max(indexed, default=0)
+    majors = tuple(w for w in d.window_dims if w < last)
+    follows = dims[last + 1 :]
+    is_whole = all(d.slice_sizes[w] == n for w, n in enumerate(dims) if w in d.window_dims)
+    if not is_whole or not majors or set(d.collapsed) != set(d.start_map):
+        return ()
+    is_piece = len(follows) > 1 or (len(follows) == 1 and follows[0] >= LANES)
+    return majors if is_piece else ()
+
+
+def _of_each_major(d: GatherDims) -> HloInstruction:
+    """The same gather with `_majors` among the dimensions that number slices."""
+    result, majors = d.gather.array, _majors(d)
+    offsets = dict(zip(d.window_dims, d.offset_dims, strict=True))
+    inner = tuple(offsets[w] for w in d.window_dims if w not in majors)
+    numbers = tuple(i for i in range(result.rank) if i not in inner)
+    old = d.batch_dims
+    index, components = d.indices, d.indices.array.dims[d.vector_dim : d.vector_dim + 1]
+    others = tuple(i for i in range(d.indices.array.rank) if i != d.vector_dim)
+    index = make.transpose(index, (*others, d.vector_dim) if components else others)
+    mapping = tuple(numbers.index(i) for i in old)
+    shape = (*(result.dims[i] for i in numbers), *components)
+    index = make.broadcast(index, shape, (*mapping, len(numbers)) if components else mapping)
+    batches = [
+        (dim, mapping[batch_place(d.vector_dim, place)])
+        for dim, place in zip(d.operand_batch, d.indices_batch, strict=True)
+    ]
+    batches = sorted([*batches, *((w, numbers.index(offsets[w])) for w in majors)])
+    attrs = dict(d.gather.attrs)
+    attrs["offset_dims"] = tuple(range(len(numbers), result.rank))
+    attrs["index_vector_dim"] = len(numbers)
+    attrs["operand_batching_dims"] = tuple(dim for dim, _ in batches)
+    attrs["start_indices_batching_dims"] = tuple(place for _, place in batches)
+    attrs["slice_sizes"] = tuple(1 if w in majors else n for w, n in enumerate(d.slice_sizes))
+    order = (*numbers, *inner)
+    made_shape = result.with_dims(tuple(result.dims[i] for i in order))
+    made = emit(d.gather, "gather", made_shape, (d.operand, index), attrs)
+    return make.transpose(made, tuple(order.index(i) for i in range(result.rank)))
 
 
 def _becomes_flat(d: GatherDims, chip: Memories) -> bool:

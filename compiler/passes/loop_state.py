@@ -34,7 +34,7 @@ def simplify_loop_state(module: HloModule, context: PassContext) -> bool:
             context.counts["constants"] += _sink_constants(loop)
     for computation in computations:
         for loop in reversed(_loops(computation)):
-            context.counts["dropped"] += _drop_unused(loop)
+            context.counts["dropped"] += drop_unused(loop)
     return bool(unshared or any(context.counts.values()))
 
 
@@ -98,7 +98,7 @@ def _copied(value: Instr, target: HloComputation) -> Instr:
 # Elements that are not used.
 
 
-def _drop_unused(loop: Instr) -> int:
+def drop_unused(loop: Instr) -> int:
     """Take the elements out of the state that nothing depends on; return how many values went."""
     if loop.computation is None:
         return 0

@@ -71,6 +71,7 @@ from compiler.passes.scheduling import schedule
 from compiler.passes.sharding_propagation import propagate_shardings
 from compiler.passes.stacked_order import order_stacks
 from compiler.passes.stacked_state import compact_stacked_state
+from compiler.passes.stacked_updates import update_stacks
 from compiler.passes.tiling import tile_fusions
 from compiler.passes.tuple_flattener import flatten_tuples
 from compiler.passes.turn_splitting import split_turns
@@ -130,6 +131,7 @@ PASSES: dict[str, Pass] = {
         FunctionPass("sub-byte-types", widen_sub_byte),
         FunctionPass("pair-types", rewrite_pairs),
         FunctionPass("dot-canonicalizer", canonicalize_dots),
+        FunctionPass("stacked-updates", update_stacks),
         FunctionPass("stacked-order", order_stacks),
         FunctionPass("stacked-state", compact_stacked_state),
         FunctionPass("gather-canonicalizer", canonicalize_gathers),
@@ -205,6 +207,7 @@ PIPELINE: tuple[str, ...] = (
     "integer-dot-expander",
     "small-dot-expander",
     "dot-canonicalizer",
+    "stacked-updates",
     "stacked-order",
     "stacked-state",
     "gather-canonicalizer",
@@ -331,6 +334,9 @@ MUST_PRECEDE: tuple[Edge, ...] = (  # besides `facts.order_of_facts`
     ("pair-types", "scatter-canonicalizer", "64-bit indices are made s32"),
     ("tuple-flattener", "stacked-state", "it looks at elements of the state"),
     ("pair-types", "stacked-state", "it makes two arrays of one"),
+    ("tuple-flattener", "stacked-updates", "it looks at elements of the state"),
+    ("constant-folding", "stacked-updates", "a trip count is read off folded constants"),
+    ("stacked-updates", "scatter-canonicalizer", "it makes scatters of one more dimension"),
     ("tuple-flattener", "stacked-order", "it looks at elements of the state"),
     ("stacked-order", "stacked-state", "trailing dimensions are those that slices have at last"),
     ("stacked-state", "fusion", "reshapes are computed where slices are made or read"),

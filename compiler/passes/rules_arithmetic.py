@@ -214,10 +214,45 @@ def compare_non_negative(instr: HloInstruction, m: Match) -> HloInstruction | No
             is_always = most <= bound if direction == "LE" else least > bound
             is_never = least > bound if direction == "LE" else most <= bound
         case _:
-            is_always = is_never = False
+            is_outside = bound < least or most < bound
+            is_always, is_never = (is_outside and direction == d for d in ("NE", "EQ"))
     if not is_always and not is_never:
         return None
     return make.splat(instr, instr.array, is_always)
+
+
+# sign(x) is 1 for x > 0, -1 for x < 0
+@rule("sign-of-bounded", Op("sign", X), examples=(Op("sign", Splat()),))
+def sign_of_bounded(instr: HloInstruction, m: Match) -> HloInstruction | None:
+    """The sign of an integer that has only one."""
+    bounds = value_range(m["x"])
+    if bounds is None:
+        return None
+    signs = {(bound > 0) - (bound < 0) for bound in bounds}
+    return make.splat(instr, instr.array, signs.pop()) if len(signs) == 1 else None
+
+
+# sign(x) != 1 and remainder(x, c) != 0 is false for x >= 0: the former says that x is 0
+@rule(
+    "remainder-of-zero",
+    Op(
+        "and",
+        Op("compare", Op("sign", X), Splat(1), name="sign"),
+        Op("compare", Op("remainder", X, Splat(name="c")), Splat(0), name="rest"),
+    ),
+)
+def remainder_of_zero(instr: HloInstruction, m: Match) -> HloInstruction | None:
+    """Whether a quotient is rounded up, as a division that rounds down asks, which one of natural numbers is
+    not."""
+    bounds, divisor = value_range(m["x"]), splat_value(m["c"])
+    if bounds is None or bounds[0] < 0 or divisor is None or int(divisor) <= 0:
+        return None
+    is_as_said = all(m[name].direction == "NE" for name in ("sign", "rest"))
+    if not is_as_said or m["sign"].operands[0].opcode != "sign":
+        return None
+    if m["rest"].operands[0].opcode != "remainder":
+        return None
+    return make.splat(instr, instr.array, False)
 
 
 # convert(convert(x: a -> b): b -> c) == convert(x: a -> c) for the types where that is so

@@ -125,3 +125,73 @@ ENTRY e {
     assert value_range(f) is None
     assert value_range(p) is None
     assert value_range(n) == (0, 1)
+
+
+COMPUTATIONS = """
+less (a: s8[], b: s8[], i: s8[], j: s8[]) -> pred[] {
+  a = s8[] parameter(0)
+  b = s8[] parameter(1)
+  i = s8[] parameter(2)
+  j = s8[] parameter(3)
+  ROOT r = pred[] compare(a, b), direction=LT
+}
+best (a: s8[], i: s8[], b: s8[], j: s8[]) -> (s8[], s8[]) {
+  a = s8[] parameter(0)
+  i = s8[] parameter(1)
+  b = s8[] parameter(2)
+  j = s8[] parameter(3)
+  c = pred[] compare(a, b), direction=GE
+  x = s8[] select(c, a, b)
+  k = s8[] select(c, i, j)
+  ROOT r = (s8[], s8[]) tuple(x, k)
+}
+sums (a: s8[], i: s8[], b: s8[], j: s8[]) -> (s8[], s8[]) {
+  a = s8[] parameter(0)
+  i = s8[] parameter(1)
+  b = s8[] parameter(2)
+  j = s8[] parameter(3)
+  x = s8[] maximum(a, b)
+  k = s8[] add(i, j)
+  ROOT r = (s8[], s8[]) tuple(x, k)
+}
+"""
+PLACES = {
+    "topk": ("t = (s8[4], s32[4]) topk(x), k=4, largest=true", "s32[4]", (0, 99)),
+    "sort": (
+        "t = (s8[100], s8[100]) sort(x, n), dimensions={0}, to_apply=less",
+        "s8[100]",
+        (0, 99),
+    ),
+    "greatest": (
+        "t = (s8[], s8[]) reduce(x, n, z, m), dimensions={0}, to_apply=best",
+        "s8[]",
+        (-3, 99),
+    ),
+    "sum": (
+        "t = (s8[], s8[]) reduce(x, n, z, m), dimensions={0}, to_apply=sums",
+        "s8[]",
+        (-128, 127),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", PLACES)
+def test_places_that_are_only_moved_about(kind: str) -> None:
+    made, shape, wanted = PLACES[kind]
+    body = f"""HloModule m
+{COMPUTATIONS}
+ENTRY e {{
+  x = s8[100] parameter(0)
+  n = s8[100] iota(), iota_dimension=0
+  z = s8[] constant(-128)
+  m = s8[] constant(-3)
+  {made}
+  ROOT r = {shape} get-tuple-element(t), index=1
+}}
+"""
+    module = parse_module(body)
+    assert value_range(module.entry.root_instruction) == wanted
+    values = np.random.default_rng(0).integers(-128, 128, 100).astype(np.int8)
+    (got,) = evaluate(module, [values])
+    assert wanted[0] <= int(np.min(got))
+    assert int(np.max(got)) <= wanted[1]
