@@ -5,7 +5,8 @@
     python -m benchmarks.array_api PATH --results FILE --again  those that failed run again
     python -m benchmarks.array_api PATH -k sorting              a part, printed only
 
-PATH is a checkout with its submodule. What is not run is in `SKIPPED`, with reasons. Each eager call on
+PATH is a checkout with its submodule, its requirements.txt installed.
+What is not run is in `SKIPPED`, with reasons. Each eager call on
 arrays of a new shape is compiled, so that a run of few examples takes an hour on two cores; arrays are small.
 """
 
@@ -27,6 +28,7 @@ from tpuc.numpy import __array_api_version__
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "tpuc-numpy.md"
+_HAVE_RUN = (0, 1)  # pytest's exit codes of tests that ran, all well or not
 LARGEST = 128
 """Elements of the largest array that a test makes."""
 
@@ -60,7 +62,9 @@ def run(path: Path, results: Path, examples: int, jobs: int, chosen: str) -> Non
             "--skips-file", str(skips),
             *(["-n", str(jobs)] if jobs > 1 else []), *(["-k", chosen] if chosen else []),
         ]  # fmt: skip
-        subprocess.run(command, cwd=path, env=_environment(results), check=False)
+        code = subprocess.run(command, cwd=path, env=_environment(results), check=False).returncode
+        if code not in _HAVE_RUN:
+            sys.exit(f"pytest ended with {code}: nothing is written")
 
 
 def _environment(results: Path) -> dict[str, str]:
