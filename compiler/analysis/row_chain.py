@@ -89,7 +89,8 @@ class _Search:
     index: Index = field(init=False)
 
     def __post_init__(self) -> None:
-        self._variables = [Var(f"chain{d}", 0, n - 1) for d, n in enumerate(self.dims)]
+        # Also the only row has a variable: code knows the value of a row, not the one at place 0.
+        self._variables = [Var(f"chain{d}", 0, max(1, n - 1)) for d, n in enumerate(self.dims)]
         self.index = tuple([var(v) for v in self._variables])
 
     def drops_one(self) -> bool:

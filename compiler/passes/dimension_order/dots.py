@@ -177,7 +177,9 @@ def row_product(dot: Instr, operands: Sequence[Instr], taken: Form) -> Instr:
         return emit(dot, "dot", shape, (large, weights), attrs, dot.name)
     turned = make.transpose(weights, (1 - k, k))
     lead = tuple(range(rank - 2))
-    dims = (*large.array.dims[:-2], *turned.array.dims)
+    # A loop's result that lies in another order has its new shape only when all is rewritten.
+    lies = physical(kept[0].operand.array.dims, taken.operands[number])
+    dims = (*lies[:-2], *turned.array.dims)
     streamed = make.broadcast(turned, dims, (rank - 2, rank - 1)) if lead else turned
     if lead:
         attrs |= {"lhs_batch_dims": lead, "rhs_batch_dims": lead}

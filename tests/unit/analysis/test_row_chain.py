@@ -80,3 +80,18 @@ def test_what_lies_turned_is_none() -> None:
 """).chain
         is None
     )
+
+
+def test_the_only_row_read_as_a_scalar_is_none() -> None:
+    """Code has the sum of a row beside the row, not at the place of a scalar."""
+    text = (
+        HEAD
+        + """  s = f32[64] reduce(x, zero), dimensions={1}, to_apply=add
+  c = f32[] reshape(s)
+  cb = f32[64,256] broadcast(c), dimensions={}
+  ROOT r = f32[64,256] multiply(x, cb)
+"""
+    )
+    text = (text + TAIL).replace("64,256", "1,256").replace("256,64", "256,1")
+    one_row = text.replace("f32[64]", "f32[1]")
+    assert fusion_body(parse_module(one_row).entry.root_instruction).chain is None
