@@ -21,7 +21,7 @@ from compiler.backend.vector.probe import inner_point, probe_emitter, work
 from compiler.backend.vector.reduce_stage import RowReduction
 from compiler.backend.vector.row_periods import period_of_rows
 from compiler.backend.vector.row_splits import row_factors, row_variable, split_rows
-from compiler.backend.vector.small_floats import settle
+from compiler.backend.vector.small_floats import round_to, settle
 from compiler.backend.vector.stage import BoxStage, emit_tile
 from compiler.backend.vector.stores import Storer
 from compiler.backend.vector.tile_loops import TileLoops, TilePoint, TileSpace, tile_points
@@ -161,16 +161,23 @@ class ChainBlocks:
         reduction: RowReduction,
         point: TilePoint,
     ) -> None:
-        parts = [self._settled(node, value) for value in reduction.rows(point)]
+        is_left = target is not None
+        parts = [self._settled(node, value, is_left) for value in reduction.rows(point)]
         for part, value in enumerate(parts):
             self.emitter.preset(node, self.rows.index(point, part), value)
         if target is not None:
             major = linearize(point.majors, target.major_pitch)
             self._storer.store(target, major, point.row_tile, point.col_tile, parts)
 
-    def _settled(self, node: HloInstruction, value: int) -> int:
-        """A sum, which lies in 32 bits, as a value of the node's type."""
+    def _settled(self, node: HloInstruction, value: int, is_left: bool) -> int:
+        """A sum, which lies in 32 bits, as a value of the node's type.
+
+        What is also left in memory is rounded here too: where the greatest of equal values is
+        looked for, all who read a sum must see the same.
+        """
         dtype = node.array.dtype
+        if is_left and dtype.name == "bf16":
+            return round_to(self.emitter.ops, value, dtype)
         if value_class(dtype) == "m":
             return self.emitter.ops.integer_to_mask(value)
         return settle(self.emitter.ops, value, dtype) if dtype.is_float else value
