@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import io
 import os
 import sys
 from typing import TextIO
@@ -31,8 +32,9 @@ def _usable(stream: TextIO | None, mode: int) -> TextIO:
     """The stream; one at nothing, opened with `mode`, if it was closed before the start."""
     if stream is None:
         return open(os.open(os.devnull, mode), "w", encoding="utf-8")
-    if stream.errors == "strict":  # else PYTHONIOENCODING says what to do
-        stream.reconfigure(errors=_HANDLER)  # type: ignore[attr-defined]
+    # Other errors than "strict" are what PYTHONIOENCODING says.
+    if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+        stream.reconfigure(errors=_HANDLER)
     return stream
 
 

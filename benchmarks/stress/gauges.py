@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,7 +51,8 @@ class Gauges:
         )
 
 
-def _c_function(name: str) -> Callable[..., Any] | None:
+def _c_function(name: str) -> Any:
+    """A function of the C library; None where it has no such one."""
     return getattr(ctypes.CDLL(None), name, None)
 
 
@@ -60,7 +60,7 @@ def _malloc_counts() -> tuple[float, float]:
     counts = _c_function("mallinfo2")
     if counts is None:
         return 0.0, 0.0
-    counts.restype = _MallocCounts  # type: ignore[attr-defined]
+    counts.restype = _MallocCounts
     found = counts()
     return (found.uordblks + found.hblkhd) / _MB, found.fordblks / _MB
 

@@ -18,9 +18,8 @@ def passes(model: str | None, target: str | None, f64_as_f32: bool, as_json: boo
     from compiler.driver import run_passes
     from tpuc import pass_tables
 
-    chip = named_chip(
-        target or DEFAULT_TARGET
-    )  # refused by name if there is none, with or without a model
+    # An unknown chip is refused by name, with or without a model.
+    chip = named_chip(target or DEFAULT_TARGET)
     timings = None
     if model is not None:
         module = parsed(model)

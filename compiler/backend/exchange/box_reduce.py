@@ -198,9 +198,8 @@ def _events(chain: int, number: int, phase: Phase, start: float) -> Iterator[Eve
     count = len(phase.pieces)
     for step in range(phase.size):
         for k in range(count):
-            arrival = (
-                (step - 1 + (k + 1) / count) * phase.cycles if step else 0
-            )  # waits for nothing
+            # What goes first waits for nothing.
+            arrival = (step - 1 + (k + 1) / count) * phase.cycles if step else 0
             yield Event(start + arrival, chain, number, step, k)
 
 
