@@ -10,6 +10,7 @@ from compiler.hlo.dtypes import S32
 from compiler.hlo.identities import MONOIDS, identity
 from compiler.hlo.ir import HloComputation, HloInstruction
 
+SORTED = "indices_are_sorted"
 _FEW_LANES = 4
 """Elements of an update below which a row takes longer than its elements by address."""
 _MANY = 1 << 17
@@ -33,6 +34,12 @@ class ScatterDims:
     operand_batch: tuple[int, ...]
     indices_batch: tuple[int, ...]
     vector_dim: int
+
+    @property
+    def is_sorted(self) -> bool:
+        """Whether index vectors come in ascending order, by words of one component; only what the pass
+        `sorted-scatters` has sorted says so."""
+        return bool(self.scatter.attrs.get(SORTED))
 
     @property
     def operand(self) -> HloInstruction:

@@ -245,7 +245,12 @@ class Scatter:
             batch = self._batch() if self.dims.operand_batch else None
             target, origin = context.outputs[0], self._origin(_CHUNK)
             rows = RowGroups(emitter, self.dims, self._words, target, origin, batch)
-            rows.emit(first, begin, trips)
+            with ExitStack() as scope:
+                if self.dims.is_sorted:
+                    scope.enter_context(
+                        b.if_(self._are_some_held(target, emitter, first, begin, trips))
+                    )
+                rows.emit(first, begin, trips)
             return
         if self._is_straight(context.outputs):
             done = b.sandi(trips, -_TOGETHER)
@@ -266,6 +271,19 @@ class Scatter:
             begin, trips = b.sadd(begin, done), b.ssub(trips, done)
         with b.loop_dynamic(trips, "updates") as number:
             self._one_update(emitter, context.outputs, first, b.sadd(begin, number))
+
+    def _are_some_held(
+        self, target: VmemArray, emitter: VectorEmitter, first: SReg, begin: SReg, trips: SReg
+    ) -> SReg:
+        """Whether any of updates in ascending order may be for the block that `target` is."""
+        b = self.builder
+        (dim,) = self.dims.index_map
+        low = emit_index(b, target.origin[dim], emitter.sregs)
+        start = b.sadd(first, begin)
+        least = self._component(start, 0)
+        most = self._component(b.saddi(b.sadd(start, trips), -1), 0)
+        is_after = b.scmp("lt", "s32", least, b.saddi(low, target.extent[dim]))
+        return b.sand(is_after, b.scmp("le", "s32", low, most))
 
     def _is_there(self, operand: HloInstruction, result: Argument) -> bool:
         """Whether an operand that stays in VMEM lies where the result does."""

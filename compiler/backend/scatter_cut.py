@@ -235,6 +235,8 @@ class ScatterCutter:
             tiles = -(-blocks[-1] // LANES)
             one = _ROW_CYCLES * self.dims.components + _ROW_TILE_CYCLES * (tiles - 1)
         look = self._updates() * parts * one
+        if cut.by_rows and self.dims.is_sorted:  # a block looks at chunks that have some for it
+            look *= min(1.0, cut.chunk / self.dims.vectors + 1 / passes)
         wait = steps * self.chip.dma_latency_cycles if steps > 1 else 0
         return self._copy_cycles() + passes * (
             look + max(wait, moved / self.chip.hbm_bytes_per_cycle)

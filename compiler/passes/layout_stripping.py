@@ -3,7 +3,8 @@
 A frontend's layouts (``{3,1,2,0}`` on a transpose's result) are another backend's choice.
 Passes up to layout assignment compare bare shapes; `entry_computation_layout` is kept, since
 it is what the caller hands in. A bitcast means by its two layouts which element is which, so
-where they are not row-major, or its types differ, it is written as what it does:
+where they are not row-major, or its types differ, it is written as what it does. That a scatter's indices are
+sorted is a claim which nobody checks: it goes, too.
 
     f32[5,7,3]{2,1,0} bitcast(f32[3,5,7]{0,2,1} x)  ->  transpose(x), dimensions={1,2,0}
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from compiler.analysis.scatter_dims import SORTED
 from compiler.hlo.dtypes import DType
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.shape import ArrayShape, Shape, TupleShape
@@ -34,6 +36,8 @@ def strip_layouts(module: HloModule, context: PassContext) -> bool:
             if bare != instr.shape:
                 instr.shape = bare
                 context.counts["shapes"] += 1
+            if instr.opcode == "scatter" and instr.attrs.pop(SORTED, None) is not None:
+                context.counts["claims"] += 1
     return bool(context.counts)
 
 

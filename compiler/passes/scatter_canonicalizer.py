@@ -50,7 +50,7 @@ def canonicalize_scatters(module: HloModule, context: PassContext) -> bool:
         found = [i for i in computation if i.opcode == "scatter"]
         changed = [i for i in found if not is_canonical(scatter_dims(i))]
         for scatter in changed:
-            replace(scatter, _canonical(scatter_dims(scatter)))
+            replace(scatter, canonical(scatter_dims(scatter)))
         narrow = [i for i in computation if i.opcode == "scatter" and _is_widened(scatter_dims(i))]
         for scatter in narrow:
             replace(scatter, _widened(scatter))
@@ -90,7 +90,7 @@ def _widened(scatter: HloInstruction) -> HloInstruction:
     return make.convert(emit(scatter, "scatter", shape, operands, attrs), narrow)
 
 
-def _canonical(d: ScatterDims) -> HloInstruction:
+def canonical(d: ScatterDims) -> HloInstruction:
     """The same scatter in canonical form."""
     if d.operand.array.rank == 0:
         return _of_scalars(d)
