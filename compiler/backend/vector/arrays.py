@@ -87,6 +87,11 @@ class VmemArray:
         return -(-self.cols // 128)
 
     @property
+    def tiles_down(self) -> int:
+        """Row tiles that rows may be counted through: of all majors where these lie one after another."""
+        return (self.last_major + 1) * self.row_tiles if self.is_dense else self.row_tiles
+
+    @property
     def is_dense(self) -> bool:
         """Whether the tiles follow each other."""
         return not self.pitch

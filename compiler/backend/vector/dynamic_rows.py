@@ -84,7 +84,7 @@ class DynamicRows:
         return self._ops.select(is_piece, piece, result)
 
     def _tiles(self, array: VmemArray, major: Expr, word: Expr, col_rows: Expr) -> VReg | None:
-        """Rows c*s + U of one major: each tile that they touch, permuted."""
+        """Rows c*s + U of one major, or of all counted on: each tile that they touch, permuted."""
         values = self._values
         varying, start = split_uniform(word)
         inside = values.clamped(major, array.last_major)
@@ -100,7 +100,7 @@ class DynamicRows:
         count = place.range()[1] // SUBLANES + 1
         result = -1
         for k in range(count):
-            held = values.clamped(tile + k, array.row_tiles - 1)
+            held = values.clamped(tile + k, array.tiles_down - 1)
             row = first + held * (array.col_pitch * SUBLANES)
             whole = self._rows.strided(array, values.clamped(row, array.word_rows - SUBLANES), 1)
             turned = self._ops.emit("vperm.slane", whole, values.vector(place))

@@ -205,13 +205,10 @@ class TransposeLoader:
         parts = 1 if block.is_packed else array.packing
         height = SUBLANES * array.packing
         first = split_uniform(block.row)[1] // height
-        row_tiles = array.row_tiles
-        if array.is_dense:
-            row_tiles = array.word_rows // (SUBLANES * array.col_tiles)  # of all majors
         pushes: list[tuple[int, VReg]] = []
         for number in range(UNIT_DIM // (SUBLANES * parts)):
             row_tile = first + number
-            if row_tile.low >= row_tiles:
+            if row_tile.low >= array.tiles_down:
                 break
             address = tiled_address(array, block.major, row_tile * height, block.col)
             inside = self._values.clamped(address.word_row, array.word_rows - SUBLANES)

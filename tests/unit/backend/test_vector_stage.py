@@ -209,6 +209,28 @@ def test_dynamic_update_slice_selects(start: int) -> None:
     run(text, *args, np.int32(start), np.int32(2 * start), scalars=True)
 
 
+@pytest.mark.parametrize("start", [0, 1, 2, 3])
+def test_transposed_rows_go_on_from_major_to_major_at_a_dynamic_start(start: int) -> None:
+    """Rows 1..9 of each major, three at a time, side by side: the start says in which they begin."""
+    text = """x = f32[2,16,3] parameter(0)
+    w = f8e4m3fn[2,32,1] parameter(1)
+    at = s32[] parameter(2)
+    z = s32[] constant(0)
+    rows = f32[2,9,3] slice(x), slice={[0:2], [1:10], [0:3]}
+    apart = f32[2,3,3,3] reshape(rows)
+    beside = f32[3,2,3,3] transpose(apart), dimensions={2,0,1,3}
+    merged = f32[3,6,3] reshape(beside)
+    three = f8e4m3fn[1,3,1] slice(w), slice={[0:1], [3:6], [0:1]}
+    scales = f8e4m3fn[3] reshape(three)
+    wide = f32[3] convert(scales)
+    factors = f32[3,6,3] broadcast(wide), dimensions={2}
+    scaled = f32[3,6,3] multiply(merged, factors)
+    turned = f32[3,3,6] transpose(scaled), dimensions={0,2,1}
+    ROOT r = f32[3,3,3] dynamic-slice(turned, z, z, at), dynamic_slice_sizes={3,3,3}"""
+    weights = values("f8e4m3fn", 2, 32, 1)
+    run(text, values("f32", 2, 16, 3), weights, np.array(start, np.int32), scalars=True)
+
+
 def test_start_in_memory_is_refused_by_name() -> None:
     text = """p = f32[50,300] parameter(0)
         i = s32[] parameter(1)
