@@ -15,3 +15,5 @@ LARGE_BLOCKS = 0.7
 """Blocks of a scatter's result with its updates, and whole transforms: indices come on top."""
 SCATTERED_ELEMENTS = 0.65
 """A part of the result of a scatter of elements: each row of lanes has tables beside it."""
+SORTED_PARTS = 0.4
+"""The arrays of a part of a sort: each stage makes them anew beside what it reads."""

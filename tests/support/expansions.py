@@ -22,11 +22,15 @@ def reference(text: str, inputs: Sequence[Array]) -> list[Array]:
 
 
 def expanded(
-    text: str, inputs: Sequence[Array], passes: Sequence[str], gone: Sequence[str] = ()
+    text: str,
+    inputs: Sequence[Array],
+    passes: Sequence[str],
+    gone: Sequence[str] = (),
+    target: str = "v5e",
 ) -> list[Array]:
     """What it means after the passes, which must leave none of the opcodes `gone`."""
     module = parse_module(text, "test.hlo")
-    run_pipeline(module, load_chip("v5e"), passes=passes)
+    run_pipeline(module, load_chip(target), passes=passes)
     left = {i.opcode for c in module.computations.values() for i in c}
     assert not left & set(gone), f"still there: {left & set(gone)}"
     return evaluate(module, list(inputs), "highest")

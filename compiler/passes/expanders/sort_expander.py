@@ -7,60 +7,40 @@ earlier element at the lower place, so what is padded at the end never has to mo
 
 Equal elements keep their order: the position each had travels along as one more operand.
 Short dimensions have all stages one after another; long ones a loop that picks its stage from
-a table, so that the program grows with log n, not with its square.
+a table, so that the program grows with log n, not with its square. The loop is one kernel where its
+state fits VMEM; what is larger is sorted by parts that do (`sort_parts`).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+from compiler.analysis import vmem_shares
 from compiler.hlo.dtypes import PRED, S32
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.passes.context import PassContext
 from compiler.passes.expanders.driver import expand
+from compiler.passes.expanders.sort_parts import MAX_UNROLLED_STAGES, SortParts, Stage
 from compiler.rewrite.emitter import Emitter, Step, result_of
 
 Instr = HloInstruction
-MAX_UNROLLED_STAGES = 21  # those of 64 elements
-
-
-@dataclass(frozen=True)
-class Stage:
-    """One stage: partners are ``i ^ distance``, or mirrored in blocks of ``2 * distance``."""
-
-    distance: int
-    is_mirror: bool
 
 
 def expand_sorts(module: HloModule, context: PassContext) -> bool:
     """Expand every sort."""
-    return expand(module, context, {"sort": expand_sort})
+    room = int(vmem_shares.SORTED_PARTS * context.chip.vmem_bytes)
+    return expand(module, context, {"sort": lambda instr: expand_sort(instr, room)})
 
 
-def stages(length: int) -> list[Stage]:
-    """All stages that sort `length` (a power of two) elements."""
-    found: list[Stage] = []
-    block = 1
-    while block < length:
-        found.append(Stage(block, is_mirror=True))
-        distance = block // 2
-        while distance:
-            found.append(Stage(distance, is_mirror=False))
-            distance //= 2
-        block *= 2
-    return found
-
-
-def expand_sort(instr: Instr) -> Instr | None:
-    """The sorted operands."""
+def expand_sort(instr: Instr, room: int) -> Instr | None:
+    """The sorted operands; parts of at most `room` bytes are sorted at a time."""
     (dim,) = instr.dimensions
     if 0 in instr.operands[0].array.dims:
         return result_of(Emitter.at(instr), instr, instr.operands)
     comparator = instr.to_apply
     e = Emitter.at(instr)
     network = _Network(instr, dim, comparator)
-    return result_of(e, instr, network.sorted(e))
+    return result_of(e, instr, network.sorted(e, room))
 
 
 class _Network:
@@ -80,7 +60,7 @@ class _Network:
         self.axis = len(self.major)
         self.box = (*self.major, self.padded, *self.minor)
 
-    def sorted(self, e: Emitter) -> list[Instr]:
+    def sorted(self, e: Emitter, room: int) -> list[Instr]:
         """Pad, run all stages, cut."""
         view = (*self.major, self.count, *self.minor)
         state = [
@@ -89,45 +69,54 @@ class _Network:
         ]
         if not self.is_order_free:
             state.append(e.positions(self.box, self.axis))
-        state = self._run(e, state)[: len(self.operands)]
+        parts = SortParts(self.axis, room, self.run)
+        state = parts.sorted(e, state)[: len(self.operands)]
         return [e.shaped(e.part(value, self.axis, 0, self.count), self.dims) for value in state]
 
-    def _run(self, e: Emitter, state: list[Instr]) -> list[Instr]:
-        plan = stages(self.padded)
+    def run(
+        self, e: Emitter, state: list[Instr], axis: int, plan: list[Stage], first: Instr | None
+    ) -> list[Instr]:
+        """The stages of `plan` on a part of the box, which begins at place `first` of the axis."""
+        if self.padded == self.count:
+            first = None  # no place is beyond the end
         if len(plan) <= MAX_UNROLLED_STAGES:
             for stage in plan:
-                state = self.exchange(e, state, stage)
+                state = self.exchange(e, state, axis, stage, first)
             return state
+        return self._looped(e, state, axis, plan, first)
+
+    def _looped(
+        self, e: Emitter, state: list[Instr], axis: int, plan: list[Stage], first: Instr | None
+    ) -> list[Instr]:
         kinds = list(dict.fromkeys(plan))
         order = e.table(S32, [kinds.index(stage) for stage in plan])
+        begin = [] if first is None else [first]
 
         def step(b: Emitter, i: Instr, values: list[Instr]) -> list[Instr]:
             table, *rest = values
             picked = b.reshape(b.dynamic_slice(table, (i,), (1,)), ())
-            branches = [_branch(self, stage) for stage in kinds]
+            branches = [_branch(self, axis, stage, len(begin)) for stage in kinds]
             return [table, *b.choose(picked, rest, branches)]
 
-        return e.loop(len(plan), [order, *state], step)[1:]
+        return e.loop(len(plan), [order, *begin, *state], step)[1 + len(begin) :]
 
-    def exchange(self, e: Emitter, state: list[Instr], stage: Stage) -> list[Instr]:
+    def exchange(
+        self, e: Emitter, state: list[Instr], axis: int, stage: Stage, first: Instr | None
+    ) -> list[Instr]:
         """Every element takes its partner's place or keeps its own."""
-        others = [self._partner(e, value, stage) for value in state]
-        place = e.positions(self.box, self.axis)
+        others = [_partner(e, value, axis, stage) for value in state]
+        box = state[0].array.dims
+        place = e.positions(box, axis)
         is_lower = e.compare_to(e.and_(place, e.like(place, stage.distance)), 0, "EQ")
         takes = e.compare(self._goes_first(e, others, state), is_lower, "EQ")
         if self.padded != self.count:
             reach = e.like(place, 2 * stage.distance - 1 if stage.is_mirror else stage.distance)
             higher = e.maximum(place, e.binary("xor", place, reach))
-            takes = e.and_(takes, e.compare_to(higher, self.count, "LT"))
+            end = e.constant(S32, self.count)
+            if first is not None:
+                end = e.subtract(end, first)
+            takes = e.and_(takes, e.compare(higher, e.broadcast(end, box, ()), "LT"))
         return [e.select(takes, o, mine) for o, mine in zip(others, state, strict=True)]
-
-    def _partner(self, e: Emitter, value: Instr, stage: Stage) -> Instr:
-        j = stage.distance
-        if stage.is_mirror and 2 * j == self.padded:
-            return e.reverse(value, (self.axis,))
-        inside = (2 * j,) if stage.is_mirror else (2, j)
-        split = (*self.major, self.padded // (2 * j), *inside, *self.minor)
-        return e.reshape(e.reverse(e.reshape(value, split), (self.axis + 1,)), self.box)
 
     def _goes_first(self, e: Emitter, others: list[Instr], mine: list[Instr]) -> Instr:
         """Whether the partner comes before the element in the sorted order."""
@@ -144,9 +133,20 @@ class _Network:
         return e.select(is_tie, came_first, is_less)
 
 
-def _branch(network: _Network, stage: Stage) -> Step:
+def _partner(e: Emitter, value: Instr, axis: int, stage: Stage) -> Instr:
+    j, box = stage.distance, value.array.dims
+    major, length, minor = box[:axis], box[axis], box[axis + 1 :]
+    if stage.is_mirror and 2 * j == length:
+        return e.reverse(value, (axis,))
+    inside = (2 * j,) if stage.is_mirror else (2, j)
+    split = (*major, length // (2 * j), *inside, *minor)
+    return e.reshape(e.reverse(e.reshape(value, split), (axis + 1,)), box)
+
+
+def _branch(network: _Network, axis: int, stage: Stage, begins: int) -> Step:
     def step(e: Emitter, _: Instr, state: list[Instr]) -> list[Instr]:
-        return network.exchange(e, state, stage)
+        first = state[0] if begins else None
+        return [*state[:begins], *network.exchange(e, state[begins:], axis, stage, first)]
 
     return step
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from compiler.passes.expanders.sort_expander import stages
+from compiler.passes.expanders.sort_parts import stages
 from tests.support.expansions import assert_close, expanded, on_machine, reference
 
 LESS = """less {{
@@ -38,6 +38,10 @@ ENTRY e {
   ROOT s = (s32[4,37], f32[4,37]) sort(x, y), dimensions={1}, to_apply=less, is_stable=true
 }
 """
+
+
+SMALL = "v5e{vmem=64KiB}"
+"""A part of a sort has 26 kB there."""
 
 
 def _text(t: str, dims: str, dim: int, direction: str = "LT", kind: str = "") -> str:
@@ -89,6 +93,31 @@ def test_long_sort_is_a_loop_on_the_machine() -> None:
     x = np.random.default_rng(2).integers(-1000, 1000, (1, 300)).astype(np.int32)
     text = _text("s32", "1,300", 1)
     assert_close([np.sort(x, 1)], on_machine(text, [x]), 0)
+
+
+@pytest.mark.parametrize(
+    ("dims", "dim"),
+    [("50,100", 1), ("1100", 0), ("3,1100", 1), ("130,300", 0), ("3,130,300", 1), ("9,130,2", 1)],
+)
+@pytest.mark.parametrize("direction", ["LT", "GT"])
+def test_what_is_larger_than_vmem_is_sorted_by_parts(dims: str, dim: int, direction: str) -> None:
+    rng = np.random.default_rng(3)
+    shape = [int(n) for n in dims.split(",")]
+    inputs = [rng.integers(-40, 40, shape).astype(np.int32), rng.random(shape).astype(np.float32)]
+    text = PAIR.replace("direction=GT", f"direction={direction}").replace(
+        "dimensions={1}", f"dimensions={{{dim}}}"
+    )
+    text = text.replace("4,37", dims)
+    want = reference(text, inputs)
+    assert_close(want, expanded(text, inputs, ["sort-expander"], ["sort"], SMALL), 0)
+
+
+@pytest.mark.parametrize(("dims", "dim"), [("40,300", 1), ("5000", 0), ("300,260", 0)])
+def test_parts_on_the_machine(dims: str, dim: int) -> None:
+    shape = [int(n) for n in dims.split(",")]
+    x = np.random.default_rng(4).integers(-1000, 1000, shape).astype(np.int32)
+    text = _text("s32", dims, dim)
+    assert_close([np.sort(x, dim)], on_machine(text, [x], "v5e{vmem=128KiB}"), 0)
 
 
 def test_empty_sort() -> None:
