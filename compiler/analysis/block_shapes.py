@@ -65,7 +65,8 @@ def turned_shapes(dims: tuple[IterationDim, ...]) -> Iterator[tuple[int, ...]]:
 def _depth_blocks(depth: IterationDim, limits: tuple[int, ...]) -> list[tuple[int, ...]]:
     """Blocks of K: all of it, and parts."""
     allowed = [limit for limit in limits if _is_cut(depth) or limit >= depth.tiles]
-    return [(size,) for size in dict.fromkeys(_block(depth, limit) for limit in allowed)]
+    forms = dict.fromkeys((replace(depth, merged=()), depth))
+    return [(size,) for size in dict.fromkeys(_block(d, limit) for limit in allowed for d in forms)]
 
 
 def _fill(dims: tuple[IterationDim, ...], target: int, width: int) -> tuple[int, ...]:

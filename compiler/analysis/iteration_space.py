@@ -101,7 +101,7 @@ def iteration_space(body: FusionBody, kind: str, parts: DotParts) -> IterationSp
     if whole_rows and dims:
         dims[-1] = replace(dims[-1], splittable=False)
     if body.dot is not None and parts.passes == 1 and not parts.integer:
-        depth = _depth_dim(body.dot)
+        depth = _in_merged_depth(body, _depth_dim(body.dot))
         is_matrix = sizes == body.dot.array.dims  # else K is not cut
         dims.append(depth if is_matrix else replace(depth, splittable=False))
     return IterationSpace(tuple(dims), root_dims)
@@ -177,14 +177,31 @@ def _in_packed_rows(dim: IterationDim) -> IterationDim:
 
 def _in_merged_rows(body: FusionBody, dim: IterationDim) -> IterationDim:
     """Rows of a dot that are positions of several dimensions: blocks had better not cross them."""
-    periods: set[int] = set()
-    for node in body.computation:
-        if node.opcode == "reshape" and dim.size in node.array.dims[-2:]:
-            lead = node.operands[0].array.dims[:-1]
-            if math.prod(lead) == dim.size:
-                periods.update(math.prod(lead[n:]) for n in range(1, len(lead)))
+    periods = _merged_sizes(body, dim.size)
     units = {p // dim.unit for p in periods if p % dim.unit == 0 and 1 < p < dim.size}
     return replace(dim, merged=tuple(sorted(units)))
+
+
+def _in_merged_depth(body: FusionBody, dim: IterationDim) -> IterationDim:
+    """K that is positions of several dimensions, as of a convolution's kernel.
+
+    A block that crosses one of them fetches all of it for every tap. Where positions are no whole units,
+    blocks hold several of them.
+    """
+    sizes = (math.lcm(p, dim.unit) for p in _merged_sizes(body, dim.size) if p > 1)
+    units = {size // dim.unit for size in sizes if dim.size % size == 0 and size < dim.size}
+    return replace(dim, merged=tuple(sorted(units)))
+
+
+def _merged_sizes(body: FusionBody, size: int) -> set[int]:
+    """Positions after which an outer one of the dimensions goes on that reshapes merge into `size` rows."""
+    found: set[int] = set()
+    for node in body.computation:
+        if node.opcode == "reshape" and size in node.array.dims[-2:]:
+            lead = node.operands[0].array.dims[:-1]
+            if math.prod(lead) == size:
+                found.update(math.prod(lead[n:]) for n in range(1, len(lead)))
+    return found
 
 
 def _with_period(body: FusionBody, rows: IterationDim) -> IterationDim:
