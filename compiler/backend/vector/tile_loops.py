@@ -160,15 +160,8 @@ class TileLoops:
         """The same with `row_step` row and `step` column tiles in a body; some `columns` only."""
         columns = range(space.col_tiles) if columns is None else columns
         rows = _segments(space.row_tiles, row_step, space.rows, 8, space.packing)
-        size = _whole_axis(space.col_tiles, space.cols, 128, 1).size
-        cols: list[_Segment] = []
-        for first in columns[::step]:
-            count = min(step, columns.stop - first)
-            cols.append(
-                _Segment(first, count, count, size if first + count == space.col_tiles else 0)
-            )
         axes = [_segments(size, 1, 0, 0, 1) for size in space.majors]
-        self._nest([*axes, rows, cols], [], body)
+        self._nest([*axes, rows, _columns_apart(space, step, columns)], [], body)
 
     def run_rows_apart(
         self, space: TileSpace, step: int, col_step: int, body: Callable[[TilePoint], None]
@@ -192,16 +185,21 @@ class TileLoops:
         step: int,
         col_step: int,
         body: Callable[[TilePoint], None],
+        *,
+        are_apart: bool = False,
     ) -> None:
         """Loops over majors, `period` row tiles at a time, and columns.
 
-        The code of every `step` row tiles of a period stands for itself.
+        The code of every `step` row tiles of a period stands for itself, and of every `col_step` columns
+        where these `are_apart`.
         """
         rows: list[_Segment] = []
         for first in range(0, period, step):
             count = min(step, period - first)
             rows.append(_Segment(first, count, count, 0))
         cols = _segments(space.col_tiles, col_step, space.cols, 128, 1)
+        if are_apart:
+            cols = _columns_apart(space, col_step, range(space.col_tiles))
         sizes = (*space.majors, space.row_tiles // period)
         axes = [_segments(size, 1, 0, 0, 1) for size in sizes]
 
@@ -288,6 +286,17 @@ def tile_step(count: int, most: int) -> int:
         return count
     divisors = [d for d in range(most, max(1, most // 2), -1) if count % d == 0]
     return divisors[0] if divisors else most
+
+
+def _columns_apart(space: TileSpace, step: int, columns: range) -> list[_Segment]:
+    """Some columns, every `step` of them with code of their own."""
+    size = _whole_axis(space.col_tiles, space.cols, 128, 1).size
+    found: list[_Segment] = []
+    for first in columns[::step]:
+        count = min(step, columns.stop - first)
+        is_last = first + count == space.col_tiles
+        found.append(_Segment(first, count, count, size if is_last else 0))
+    return found
 
 
 def _segments(count: int, step: int, elements: int, unit: int, packing: int) -> list[_Segment]:

@@ -61,6 +61,33 @@ def test_windows_take_a_few_loads_a_register(dtype: str, cycles: int) -> None:
     assert tpuc.compile(_text(dtype, 8, 8, 7, 96)).estimate().cycles < cycles
 
 
+_TAPS = """HloModule m
+ENTRY e {{
+  x = f32[{n},{h},{w},{c}] parameter(0)
+  k = f32[3,3,{c},64] parameter(1)
+  ROOT r = f32[{n},{h},{w},64] convolution(x, k), window={{size=3x3 pad=1_1x1_1}}, dim_labels=b01f_01io->b01f
+}}
+"""
+
+
+@pytest.mark.parametrize("machine", _MACHINES, ids=["llvm", "checked"])
+@pytest.mark.parametrize("n, h, w, c", [(2, 8, 24, 64), (1, 4, 40, 72), (2, 16, 28, 128)])
+def test_taps_side_by_side_of_rows_that_begin_within_a_tile(
+    n: int, h: int, w: int, c: int, machine: MachineOptions
+) -> None:
+    """A tile is known by its place in the period and its column."""
+    text = _TAPS.format(n=n, h=h, w=w, c=c)
+    rng = np.random.default_rng(3)
+    args = [rng.integers(-3, 4, s).astype(np.float32) for s in ((n, h, w, c), (3, 3, c, 64))]
+    (got,) = tpuc.compile(text, machine=machine)(*args)
+    (want,) = evaluate(parse_module(text), args)
+    np.testing.assert_array_equal(np.asarray(got), want)
+
+
+def test_taps_take_a_few_loads_a_register() -> None:
+    assert tpuc.compile(_TAPS.format(n=4, h=56, w=56, c=64)).estimate().cycles < 100_000
+
+
 def test_blocks_hold_whole_periods_unless_nothing_fits() -> None:
     rows = IterationDim(50176, 8, period=49)
     space = IterationSpace((rows, IterationDim(96, 128)), ((0, 1),))
