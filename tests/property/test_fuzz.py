@@ -48,6 +48,11 @@ def test_a_seed_gives_one_module() -> None:
     assert generate(5) == generate(5) != generate(6)
 
 
+def test_literals_of_no_elements_are_short() -> None:
+    """Six dimensions, the last of size 0: the braces of the others are written out all the same."""
+    assert len(generate(92001495)) < 10_000
+
+
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_chip_and_evaluator_agree(batch: int) -> None:
     for seed in range(batch * BATCH, (batch + 1) * BATCH):

@@ -183,7 +183,9 @@ def leaf(scope: Scope) -> Value:
     if draw < 0.4 and dtype != "pred" and kinds.has_zero(dtype):
         return scope.iota(dtype, scope.dims(1))
     if draw < 0.8:
-        return scope.constant(dtype, scope.dims(most=40))
+        dims = scope.dims(most=40)
+        is_short = Value("", dtype, dims).written <= 40
+        return scope.constant(dtype, dims) if is_short else scope.new(dtype, dims)
     return scope.new(dtype, scope.dims())
 
 

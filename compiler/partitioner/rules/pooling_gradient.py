@@ -64,13 +64,21 @@ def _select_and_scatter(region: Region, instr: Instr) -> Held:
     for dim, part in enumerate(window.dims):
         is_shifted = plan.rule.kinds[plan.where(0, dim)] is Kind.PERMUTE
         is_plain = part.window_dilation == part.base_dilation == 1 and not part.reversal
-        if is_shifted and is_plain and None not in fills and source.dims[dim]:
-            size = image.dims[dim]
+        size, count = image.dims[dim], source.dims[dim]
+        if is_shifted and is_plain and None not in fills and count:
+            if image.dtype.is_integer and _leaves_the_image(part, size, count):
+                continue
             of_image = Shift(0, dim, size, size, _rows(part))
-            cut.append((of_image, Shift(1, dim, source.dims[dim], size, _windows(part))))
+            cut.append((of_image, Shift(1, dim, count, size, _windows(part))))
     shifts = Shifts(region, instr, plan, [shift for pair in cut for shift in pair])
     plan.emit = lambda job: _computed(job, shifts, cut, window, fills)
     return region.apply(instr, plan)
+
+
+def _leaves_the_image(part: WindowDim, size: int, count: int) -> bool:
+    """Whether a window has rows beside the image. There a device would see the least or greatest number,
+    which an integer of the image may be as well: which of two equal ones is selected is their order's."""
+    return part.pad_low > 0 or (count - 1) * part.stride + part.size - part.pad_low > size
 
 
 def _selected(instr: Instr) -> str | None:

@@ -27,6 +27,8 @@ COMPUTATIONS = (
     + """
 ge { x = f32[] parameter(0) y = f32[] parameter(1) ROOT r = pred[] compare(x, y), direction=GE }
 lt { x = f32[] parameter(0) y = f32[] parameter(1) ROOT r = pred[] compare(x, y), direction=LT }
+gt_u2 { x = u2[] parameter(0) y = u2[] parameter(1) ROOT r = pred[] compare(x, y), direction=GT }
+minimum_u2 { x = u2[] parameter(0) y = u2[] parameter(1) ROOT r = u2[] minimum(x, y) }
 set { x = f32[] parameter(0) ROOT y = f32[] parameter(1) }
 largest { x = f32[] parameter(0) i = s32[] parameter(1) y = f32[] parameter(2)
   j = s32[] parameter(3) c = pred[] compare(x, y), direction=GE v = f32[] select(c, x, y)
@@ -128,6 +130,11 @@ BODIES = {
         "a = f32[16,6] parameter(0) s = f32[8,6] parameter(1) z = f32[] constant(0) ROOT r = "
         "f32[16,6] select-and-scatter(a, s, z), window={size=3x1 stride=2x1 pad=1_0x0_0}, select=ge, "
         "scatter=add"
+    ),
+    "pooling gradient of numbers that are often the least there is": (
+        "a = u2[12,9] parameter(0) s = u2[12,4] parameter(1) z = u2[] constant(3) ROOT r = "
+        "u2[12,9] select-and-scatter(a, s, z), window={size=1x2 stride=1x3 pad=0_0x1_1}, "
+        "select=gt_u2, scatter=minimum_u2"
     ),
     "gather": (
         "a = f32[10,6] parameter(0) i = s32[7,1] parameter(1) ROOT r = f32[7,6] gather(a, i), "
