@@ -44,6 +44,11 @@ from compiler.passes.dimension_order.orders import (
     transfer_cycles,
     vregs,
 )
+from compiler.passes.dimension_order.slabs import (
+    is_in_place,
+    slab_cycles,
+    slab_transfer_cycles,
+)
 from compiler.passes.dot_canonicalizer import dot_sides
 from compiler.rewrite.dims import without_ones
 
@@ -208,8 +213,12 @@ class OrderPlan:
         cycles = transfer_cycles(shape, order)
         if cycles > self._room_cycles and _takes_room(instr):
             return _NO_ROOM * cycles
+        if instr.opcode == "dynamic-slice":
+            return slab_transfer_cycles(instr, order)
         if not _is_stored(instr):
             return 0.0
+        if is_in_place(instr):
+            return 2 * slab_transfer_cycles(instr, order)
         if _is_for_products(instr):
             cycles /= len(instr.operands)
         return 2 * cycles
@@ -221,6 +230,8 @@ class OrderPlan:
             return self._dot_cycles(instr, taken)
         if is_indexed(instr):
             return indexed_cycles(instr, taken.operands, taken.result, self._vmem_bytes)
+        if instr.opcode == "dynamic-slice" or is_in_place(instr):
+            return slab_cycles(instr, taken.result)
         if instr.opcode in ("reduce", "reshape", "broadcast"):
             operand, order = instr.operands[0].array, taken.operands[0]
             lies = physical(operand.dims, order)
