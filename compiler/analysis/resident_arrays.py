@@ -12,6 +12,7 @@ from compiler.analysis.fusion_body import is_carried
 from compiler.analysis.in_place import stores_last
 from compiler.analysis.kernel_vmem import arrangement, held_rows
 from compiler.analysis.liveness import Liveness
+from compiler.analysis.loop_stacks import stack_leaves
 from compiler.analysis.tiled_layout import HBM, VMEM, byte_size, memory_space
 from compiler.analysis.trip_count import expected_trips
 from compiler.analysis.window_planner import PLANNED_KINDS, WindowPlanner
@@ -206,14 +207,15 @@ def window_move_bytes(planner: WindowPlanner, fusion: HloInstruction) -> Moves:
     return Moves(moves, updates=stores_last(fusion))
 
 
-def state_fits(loop: HloInstruction, vmem_bytes: int) -> bool:
-    """Whether a loop's state is small enough to lie in VMEM throughout."""
-    return sum(byte_size(leaf) for leaf in leaves(loop.shape)) <= vmem_shares.WINDOWS * vmem_bytes
+def state_fits(loop: HloInstruction, vmem_bytes: int, apart: Collection[int] = ()) -> bool:
+    """Whether a loop's state, but for the arrays `apart`, is small enough to lie in VMEM throughout."""
+    kept = (shape for n, shape in enumerate(leaves(loop.shape)) if n not in apart)
+    return sum(map(byte_size, kept)) <= vmem_shares.WINDOWS * vmem_bytes
 
 
 def may_be_one_kernel(loop: HloInstruction, vmem_bytes: int) -> bool:
-    """Whether a loop could run in one kernel, its state in VMEM throughout."""
-    if not state_fits(loop, vmem_bytes):
+    """Whether a loop could run in one kernel, its state but for stacks in VMEM throughout."""
+    if not state_fits(loop, vmem_bytes, stack_leaves(loop)):
         return False
     kernels = [i for i in instructions_inside(loop) if i.opcode in _KERNELS]
     return len(kernels) <= _LONG_BODY and all(_has_stages(i) for i in kernels)

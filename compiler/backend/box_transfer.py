@@ -74,7 +74,7 @@ def start_pieces(
     (number and slot)."""
     b = builder
     tiling, box = tiles
-    offset, first_row = _granule_offset(window, tiling)
+    offset, first_row = granule_offset(window, tiling)
     if window.row is not None and to_vmem:
         within, row = granule_of_row(tiling, window.row)
         offset, buffer = offset + within, b.sadd(buffer, emit_index(b, row, sregs))
@@ -110,7 +110,7 @@ def start_whole(
         b.emit("dma.start", descriptor, *(ends if to_vmem else ends[::-1]), flag, 0, count, 0)
 
 
-def _granule_offset(window: OperandWindow, tiling: HbmTiling) -> tuple[Expr, Expr]:
+def granule_offset(window: OperandWindow, tiling: HbmTiling) -> tuple[Expr, Expr]:
     """Granules from the array's start to the block, and the block's first vreg row tile."""
     origin = window.origin
     rank = window.shape.rank

@@ -28,6 +28,7 @@ from compiler.analysis.indexing import Expr, Var, const, var
 from compiler.analysis.indexing_maps import start_variable
 from compiler.analysis.iteration_space import iteration_space
 from compiler.analysis.kernel_vmem import arrangement, held_rows
+from compiler.analysis.loop_stacks import streamed_stacks
 from compiler.analysis.trip_count import expected_trips
 from compiler.analysis.vmem_scope import scoped_bytes, scoped_chip
 from compiler.analysis.window_search import make_plan
@@ -38,6 +39,7 @@ from compiler.backend.control import NO_CODE, ControlLowering, smem_word
 from compiler.backend.grid_loop import StepContext
 from compiler.backend.kernel import dot_flops
 from compiler.backend.kernel_library import KernelLibrary
+from compiler.backend.loop_streams import LoopStreams
 from compiler.backend.row_update import Replacement, RowUpdate
 from compiler.backend.scalar_bindings import bind_starts
 from compiler.backend.stages import StageEmitter
@@ -84,6 +86,7 @@ class LoopKernel(ControlLowering):
         for opcode in _HALVES & self._lower_opcode.keys():
             del self._lower_opcode[opcode]
         self._arrays: dict[Place, VmemArray] = {}
+        self._streams = LoopStreams(builder, {})
         self.array_rows = 0
         self._times = 1
 
@@ -97,14 +100,16 @@ class LoopKernel(ControlLowering):
         if count > _MOST_INSTRUCTIONS:
             raise _cannot(self.loop, "its body is long")
         state = self._state(self.loop)
-        fetched = dict.fromkeys(state)
+        stacks = streamed_stacks(state, body, self._leaves, self._excess_rows(body))
+        self._streams = LoopStreams(b, stacks)
+        fetched = dict.fromkeys(leaf for leaf in state if not self._streams.has(leaf[1]))
         kept = {place.offset for _, place in state if place.space == VMEM}
         for computation in body:
             for instr in computation:
                 for shape, place in self._leaves(instr):
                     if place.space == VMEM and place.offset not in kept:
                         raise _cannot(instr, "it lies there for others")
-                    if place.space != SMEM:
+                    if place.space != SMEM and not self._streams.has(place):
                         self._array(instr, shape, place)
                         if instr.opcode == "constant":
                             fetched[shape, place] = None
@@ -113,8 +118,10 @@ class LoopKernel(ControlLowering):
                 emit_clear(b, array)
         b.new_block()
         self._move([pair for pair in fetched if pair[1].space == HBM], to_vmem=True)
+        self.array_rows += self._streams.open()
         self._while(self.loop)
         b.new_block()
+        self._streams.drain()
         self.builder.source = self.loop.name
         self._move(self._changed(), to_vmem=False)
         return b.finish()
@@ -135,7 +142,18 @@ class LoopKernel(ControlLowering):
         """The state that the body does not hand on as it is."""
         pairs = enumerate(self._leaves(self.loop))
         changed = (pair for leaf, pair in pairs if not hands_on(self.loop, leaf))
-        return list(dict.fromkeys(pair for pair in changed if pair[1].space == HBM))
+        moved = (pair for pair in changed if pair[1].space == HBM)
+        return list(dict.fromkeys(pair for pair in moved if not self._streams.has(pair[1])))
+
+    def _excess_rows(self, body: Sequence[HloComputation]) -> int:
+        """Rows that all arrays take beyond what there is."""
+        held: dict[Place, int] = {}
+        for instr in (i for computation in body for i in computation):
+            for shape, place in self._leaves(instr):
+                if place.space == HBM:
+                    key = (place.space, place.offset, arrangement(shape))
+                    held.setdefault(key, held_rows(shape, shape.dims))
+        return sum(held.values()) - int(vmem_shares.WINDOWS * self.chip.vmem_rows)
 
     # arrays
 
@@ -206,9 +224,10 @@ class LoopKernel(ControlLowering):
         for parameter, operand, place in zip(body.parameters, instr.operands, places, strict=True):
             if place.space == SMEM:
                 scalars[parameter] = self._word_at(place)
-            else:
+            elif not self._streams.has(place):
                 arrays[parameter] = self._array(instr, operand.array, place)
-        return arrays, scalars, bind_starts(self.builder, body, scalars)
+        starts = bind_starts(self.builder, body, scalars)
+        return {**arrays, **self._streams.read(instr, starts)}, scalars, starts
 
     def _stages(self, instr: HloInstruction, body: FusionBody, kind: str) -> None:
         """A fusion's stages over whole arrays."""
@@ -250,9 +269,14 @@ class LoopKernel(ControlLowering):
             raise _cannot(instr, "its update is reduced")
         arrays, scalars, starts = self._inputs(instr, body)
         ((shape, place),) = self._leaves(instr)
-        target = self._array(instr, shape, place)
         operand, update = root.operands[:2]
         emitter = VectorEmitter(self.builder, arrays, dict(starts), scalars)
+        writer = self._streams.writers.get(instr)
+        if writer is not None:
+            emitter.emit_stage([update], [writer.buffer(update.array)])
+            writer.write(starts)
+            return
+        target = self._array(instr, shape, place)
         if arrays[operand].window != target.window:
             emitter.emit_stage([operand], [target])
             self.builder.new_block()

@@ -11,6 +11,7 @@ from compiler import driver
 from compiler.backend.kernel_options import KernelOptions
 from tests.support.against_evaluator import check
 from tests.support.run_hlo import compile_text
+from tpu_sim.isa.chips import Chip, load_chip
 
 COMPARE = """
 cond {{
@@ -136,18 +137,85 @@ BODIES = {
 def test_values(name: str) -> None:
     state, body, results = BODIES[name]
     text = loop(state, body, results)
-    rng = np.random.default_rng(3)
-    arrays = []
-    for shape in state:
-        dtype, _, dims = shape.rstrip("]").partition("[")
-        sizes = tuple(int(n) for n in dims.split(",") if n)
-        arrays.append(rng.integers(-4, 5, sizes).astype({"f32": np.float32, "s8": np.int8}[dtype]))
-    check(text, arrays)
+    check(text, [_values(shape) for shape in state])
     assert _kernels(text) == {"w"}
 
 
-def _kernels(text: str) -> set[str]:
-    kernels = compile_text(text, "default").program.kernels.values()
+def _values(shape: str) -> np.ndarray:
+    dtype, _, dims = shape.rstrip("]").partition("[")
+    sizes = tuple(int(n) for n in dims.split(",") if n)
+    kind = {"f32": np.float32, "s8": np.int8, "s32": np.int32}[dtype]
+    return np.random.default_rng(3 + len(dims)).integers(-4, 5, sizes).astype(kind)
+
+
+STACKS = {
+    "read forwards, written": (
+        ["f32[300,16,32]", "f32[300,16,32]", "f32[16,32]"],
+        [
+            "z = s32[] constant(0)",
+            "d = f32[1,16,32] dynamic-slice(v0, j, z, z), dynamic_slice_sizes={1,16,32}",
+            "e = f32[16,32] reshape(d)",
+            "a = f32[16,32] add(e, v2)",
+            "b = f32[1,16,32] reshape(a)",
+            "u = f32[300,16,32] dynamic-update-slice(v1, b, j, z, z)",
+        ],
+        ["v0", "u", "a"],
+    ),
+    "read backwards by fours, bytes": (
+        ["s8[400,5,20]", "s8[400,5,20]", "s8[5,20]"],
+        [
+            "z = s32[] constant(0)",
+            "f = s32[] constant(-4)",
+            "l = s32[] constant(393)",
+            "m = s32[] multiply(j, f)",
+            "n = s32[] add(m, l)",
+            "d = s8[3,5,20] dynamic-slice(v0, n, z, z), dynamic_slice_sizes={3,5,20}",
+            "e = s8[1,5,20] slice(d), slice={[1:2],[0:5],[0:20]}",
+            "g = s8[5,20] reshape(e)",
+            "a = s8[5,20] add(g, v2)",
+            "b = s8[1,5,20] reshape(a)",
+            "u = s8[400,5,20] dynamic-update-slice(v1, b, n, z, z)",
+        ],
+        ["v0", "u", "a"],
+    ),
+    "each slab from the one before it": (
+        ["f32[300,8,128]", "f32[8,128]"],
+        [
+            "z = s32[] constant(0)",
+            "d = f32[1,8,128] dynamic-slice(v0, j, z, z), dynamic_slice_sizes={1,8,128}",
+            "e = f32[8,128] reshape(d)",
+            "a = f32[8,128] subtract(e, v1)",
+            "b = f32[1,8,128] reshape(a)",
+            "u = f32[300,8,128] dynamic-update-slice(v0, b, k, z, z)",
+        ],
+        ["u", "a"],
+    ),
+    "at places of a table, beyond the end": (
+        ["f32[12,25,16,8]", "s32[40]", "f32[12,25,16,8]"],
+        [
+            "z = s32[] constant(0)",
+            "i1 = s32[1] dynamic-slice(v1, j), dynamic_slice_sizes={1}",
+            "i = s32[] reshape(i1)",
+            "d = f32[1,2,16,8] dynamic-slice(v0, i, j, z, z), dynamic_slice_sizes={1,2,16,8}",
+            "a = f32[1,2,16,8] negate(d)",
+            "u = f32[12,25,16,8] dynamic-update-slice(v2, a, j, i, z, z)",
+            "w2 = f32[12,25,16,8] dynamic-update-slice(u, d, i, i, z, z)",
+        ],
+        ["v0", "v1", "w2"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_stacks_come_and_go_slab_by_slab(name: str) -> None:
+    state, body, results = STACKS[name]
+    text, target = loop(state, body, results), "v5e{vmem=1MiB}"
+    check(text, [_values(shape) for shape in state], target=target)
+    assert _kernels(text, load_chip(target)) == {"w"}
+
+
+def _kernels(text: str, chip: Chip | None = None) -> set[str]:
+    kernels = compile_text(text, "default", chip).program.kernels.values()
     return {kernel.note.split()[0] for kernel in kernels if kernel.note.endswith("loop in VMEM")}
 
 

@@ -68,4 +68,3 @@ def _sizes(instr: Instr, order: Order) -> tuple[Dims, Dims]:
     is_update = instr.opcode == "dynamic-update-slice"
     slab = instr.operands[1].array if is_update else instr.array
     return physical(whole.dims, order), physical(slab.dims, order)
-
