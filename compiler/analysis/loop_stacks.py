@@ -27,8 +27,10 @@ from tpu_sim.isa.program import HBM
 Leaf = tuple[ArrayShape, Allocation]
 LeavesOf = Callable[[HloInstruction], Sequence[Leaf]]
 _HANDS_ON = with_trait(Trait.CARRIES)
-_BUFFERS = 2
-"""Slabs of a stack that VMEM holds at once: the one in use, and the next."""
+_BUFFERS, _SMALL_BUFFERS = 2, 4
+"""Slabs of a stack that VMEM holds at once: the one in use and the next, of small ones more, as a trip
+takes less time than a transfer then. Powers of two."""
+_SMALL_SLAB_BYTES = 1 << 16
 _MOST_SLAB_BYTES = 1 << 19
 """A larger one takes longer to come than the call of a kernel, which hides that in its own work."""
 
@@ -53,7 +55,7 @@ class Stack:
     def streamed_rows(self) -> int:
         """Rows that its slabs take at most."""
         users = len(self.readers) + len(self.writers)
-        return users * (_BUFFERS * self.slab_rows + GUARD_ROWS)
+        return users * (_SMALL_BUFFERS * self.slab_rows + GUARD_ROWS)
 
 
 def streamed_stacks(
@@ -74,6 +76,12 @@ def streamed_stacks(
             chosen[place] = stack
             excess_rows -= saved
     return chosen if excess_rows <= 0 else {}
+
+
+def ring_buffers(shape: ArrayShape, extent: tuple[int, ...]) -> int:
+    """Slabs of such an extent that a reader or a writer has room for."""
+    size = byte_size(shape.with_dims(extent).with_layout(None))
+    return _SMALL_BUFFERS if size <= _SMALL_SLAB_BYTES else _BUFFERS
 
 
 def stack_leaves(loop: HloInstruction) -> set[int]:

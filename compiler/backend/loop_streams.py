@@ -1,20 +1,22 @@
 """Slabs of a loop's stacks on their way between HBM and VMEM (`compiler.analysis.loop_stacks`).
 
-A reader has two buffers. While the loop works on one slab, the next is on its way: the one as far from the
-present one as that is from the one before. If the loop wants another one, it waits for what was
+A reader has a ring of buffers. While the loop works on one slab, the next ones are on their way: each as
+far from the one before as the present one is. If the loop wants another one, it waits for what was
 fetched in vain and fetches that; so the guess changes when a slab arrives, not which.
 
-A writer has one buffer, which is on its way to HBM until the next trip fills it.
+A writer has a ring of them, too: slabs are on their way to HBM until their buffer is filled again. They may
+arrive in any order, so those that could overlap wait for each other.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from compiler.analysis.buffer_assignment import Allocation
 from compiler.analysis.indexing import Var
-from compiler.analysis.loop_stacks import Stack, read_window, written_window
+from compiler.analysis.loop_stacks import Stack, read_window, ring_buffers, written_window
 from compiler.analysis.windows import OperandWindow
 from compiler.backend.box_transfer import granule_offset
 from compiler.backend.index_scalars import emit_clamp, emit_index
@@ -38,6 +40,7 @@ class _Slabs(ABC):
         self._window = window
         self._first = first
         self._to_vmem = to_vmem
+        self._buffers = buffers
         tiling, box = hbm_tiling(window.shape), box_tiles(window.shape, window.extent)
         self._offset, _ = granule_offset(window, tiling)
         self._rows = box.vmem_rows
@@ -53,11 +56,11 @@ class _Slabs(ABC):
             tiling.major_strides(), window.extent[:-2], window.shape.dims[:-2], strict=True
         )
         self._step = min((s * n for s, n, size in strides if n < size), default=0)
-        reach = sum(
+        matrix = tiling.row_tiles * tiling.row_stride
+        self._span = matrix + sum(
             s * (n - 1) for s, n in zip(tiling.major_strides(), window.extent[:-2], strict=True)
         )
-        matrix = tiling.row_tiles * tiling.row_stride
-        self._last = first + tiling.total_granules - matrix - reach
+        self._last = first + tiling.total_granules - self._span
 
     def _address(self, sregs: Mapping[Var, SReg]) -> SReg:
         """The granule at which the slab begins."""
@@ -76,55 +79,84 @@ class _Slabs(ABC):
     def _wait(self, slot: SReg) -> None:
         self._b.emit("dma.wait", self._flag, slot)
 
+    def _moved(self, slot: SReg, steps: int) -> SReg:
+        """The buffer so many further around the ring."""
+        return self._b.sandi(self._b.saddi(slot, steps), self._buffers - 1)
+
     @abstractmethod
     def drain(self) -> None:
         """Wait for what is on its way."""
 
 
 class SlabReader(_Slabs):
-    """Brings the slab that a fusion reads; `is_ahead`: the next one before it is asked for."""
+    """Brings the slab that a fusion reads; `is_ahead`: the next ones before they are asked for.
+
+    What is on its way lies at ``base + k * stride``, inside the array, for successive k; `_next` is the one
+    that comes first, `_stride` changes only when all others have been thrown away.
+    """
 
     def __init__(
         self, builder: LloBuilder, window: OperandWindow, first: int, *, is_ahead: bool
     ) -> None:
-        super().__init__(builder, window, first, 2 if is_ahead else 1, to_vmem=True)
-        self._is_ahead = is_ahead
+        buffers = ring_buffers(window.shape, window.extent) if is_ahead else 1
+        super().__init__(builder, window, first, buffers, to_vmem=True)
+        self._ahead = buffers - 1
         if is_ahead:
             b = builder
-            self._slot = b.variable(constant=1)
-            self._coming = b.variable(constant=first)
+            self._slot = b.variable(constant=self._ahead)
+            self._next = b.variable(constant=first)
+            self._stride = b.variable(constant=self._step)
             self._present = b.variable(constant=first - self._step)
-            self._start(b.sconst(first), b.sconst(0))
+            for number in range(self._ahead):
+                ahead = min(first + number * self._step, self._last)
+                self._start(b.sconst(ahead), b.sconst(number))
 
     def read(self, sregs: Mapping[Var, SReg]) -> VmemArray:
         """The slab at `sregs`, once it is there."""
         b, w = self._b, self._window
         address = self._address(sregs)
-        if not self._is_ahead:
+        if not self._ahead:
             self._start(address, b.sconst(0))
             self._wait(b.sconst(0))
             b.new_block()
             return VmemArray(w.shape, self.window_id, 0, w.origin, w.extent, guard=GUARD_ROWS)
-        slot = b.sxori(self._slot, 1)
-        with b.if_(b.scmp("ne", "s32", address, self._coming)):
-            self._wait(slot)
-            self._start(address, slot)
+        with b.if_(b.scmp("ne", "s32", address, self._inside(self._next))):
+            self._fetch_anew(address)
+        slot = self._moved(self._slot, 1)
         self._wait(slot)
-        other = b.sxori(slot, 1)
-        ahead = b.sadd(address, b.ssub(address, self._present))
-        ahead = emit_clamp(b, ahead, self._first, self._last)
-        self._start(ahead, other)
+        later = b.sadd(self._next, b.smuli(self._stride, self._ahead))
+        self._start(self._inside(later), self._slot)
         b.assign(self._slot, slot)
-        b.assign(self._coming, ahead)
+        b.assign(self._next, b.sadd(self._next, self._stride))
         b.assign(self._present, address)
         b.new_block()
-        base = b.smuli(slot, self._rows)
+        base = b.smuli(self._slot, self._rows)
         return VmemArray(w.shape, self.window_id, base, w.origin, w.extent)
+
+    def _fetch_anew(self, address: SReg) -> None:
+        """Send for the slab at `address` and those behind it, once what was on its way is there."""
+        b = self._b
+        slot: SReg = self._slot
+        for _ in range(self._ahead):
+            slot = self._moved(slot, 1)
+            self._wait(slot)
+        b.assign(self._stride, b.ssub(address, self._present))
+        b.assign(self._next, address)
+        slot, coming = self._slot, address
+        for _ in range(self._ahead):
+            slot = self._moved(slot, 1)
+            self._start(self._inside(coming), slot)
+            coming = b.sadd(coming, self._stride)
+
+    def _inside(self, address: SReg) -> SReg:
+        return emit_clamp(self._b, address, self._first, self._last)
 
     def drain(self) -> None:
         """Wait for what nobody will read."""
-        if self._is_ahead:
-            self._wait(self._b.sxori(self._slot, 1))
+        slot = self._slot if self._ahead else 0
+        for _ in range(self._ahead):
+            slot = self._moved(slot, 1)
+            self._wait(slot)
 
 
 class SlabWriter(_Slabs):
@@ -133,35 +165,57 @@ class SlabWriter(_Slabs):
     def __init__(
         self, builder: LloBuilder, window: OperandWindow, first: int, *, is_behind: bool
     ) -> None:
-        super().__init__(builder, window, first, 1, to_vmem=False)
+        buffers = ring_buffers(window.shape, window.extent) if is_behind else 1
+        super().__init__(builder, window, first, buffers, to_vmem=False)
         self._is_behind = is_behind
         if is_behind:
-            self._is_busy = builder.variable(constant=0)
+            self._slot = builder.variable(constant=0)
+            self._pending = builder.variable(constant=0)
+            self._present = builder.variable(constant=first)
+            self._next = builder.variable(constant=-1)
 
     def buffer(self, update: ArrayShape) -> VmemArray:
-        """Where the slab is to be made, once the one before has left."""
-        self.drain()
-        return whole_array(update.with_layout(None), self.window_id, guard=GUARD_ROWS)
+        """Where the slab is to be made, once what was there has left."""
+        b, shape = self._b, update.with_layout(None)
+        if not self._is_behind:
+            return whole_array(shape, self.window_id, guard=GUARD_ROWS)
+        with b.if_(b.scmp("eq", "s32", self._pending, b.sconst(self._buffers))):
+            self._wait(self._slot)
+            b.assign(self._pending, b.sconst(self._buffers - 1))
+        b.new_block()
+        return replace(whole_array(shape, self.window_id), base=b.smuli(self._slot, self._rows))
 
     def write(self, sregs: Mapping[Var, SReg]) -> None:
         """Send the slab to its place at `sregs`."""
         b = self._b
         b.new_block()
-        self._start(self._address(sregs), b.sconst(0))
-        if self._is_behind:
-            b.assign(self._is_busy, b.sconst(1))
-        else:
+        address = self._address(sregs)
+        if not self._is_behind:
+            self._start(address, b.sconst(0))
             self._wait(b.sconst(0))
+            b.new_block()
+            return
+        with b.if_(b.scmp("ne", "s32", address, self._next)):
+            self.drain()
+        self._start(address, self._slot)
+        stride = b.ssub(address, self._present)
+        is_apart = b.scmp("le", "s32", b.sconst(self._span), b.smax(stride, b.ssub(0, stride)))
+        b.assign(self._next, b.ssel(is_apart, b.sadd(address, stride), b.sconst(-1)))
+        b.assign(self._present, address)
+        b.assign(self._slot, self._moved(self._slot, 1))
+        b.assign(self._pending, b.saddi(self._pending, 1))
         b.new_block()
 
     def drain(self) -> None:
-        """Wait until the slab has left."""
+        """Wait until all slabs have left."""
         b = self._b
-        if self._is_behind:
-            with b.if_(self._is_busy):
-                self._wait(b.sconst(0))
-                b.assign(self._is_busy, b.sconst(0))
-            b.new_block()
+        if not self._is_behind:
+            return
+        for number in range(self._buffers):
+            with b.if_(b.scmp("lt", "s32", b.sconst(number), self._pending)):
+                self._wait(self._moved(self._slot, -1 - number))
+        b.assign(self._pending, b.sconst(0))
+        b.new_block()
 
 
 class LoopStreams:
