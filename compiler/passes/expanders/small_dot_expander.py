@@ -19,7 +19,8 @@ the matrix is a stack of images (a Krylov basis over a grid) the matrix unit wou
 row, which is a copy of all of them; as arithmetic its dimensions stay apart.
 
 Nor does the matrix unit help where each batch has one row and one column (the gradient of a scaling, the
-energies of pairs): it would load weights for one product. There and in outer products every dimension
+energies of pairs), or one row and a small matrix that lies along the lanes (``tec,te->tc``, what a mixture of
+experts adds up): it would load weights for one row. There and in outer products every dimension
 stays apart too (`_elementwise`): states ``[4,16,24,64,128]`` scaled by ``[4,16,24]`` are moved nowhere.
 """
 
@@ -39,6 +40,9 @@ Instr = HloInstruction
 MAX_CONTRACTED = 32
 MAX_LANES = 1 << 15  # of products, padded to whole vregs: 32 vregs
 MAX_RESULTS = 16
+MAX_BATCH_REGISTERS = 16
+"""Registers of a matrix in each batch that one row is multiplied with: with a hundred cycles for the
+weights of a batch the matrix unit is slower up to there."""
 MAX_NUMBERS = 32
 """Numbers of a matrix that a long one is multiplied with row by row."""
 LONG = 8192
@@ -72,7 +76,7 @@ def expand_small_dot(instr: Instr, precision: str) -> Instr | None:
         if len(long.contracting) > 1:
             return _summed_in_lanes(instr, left, right, is_rounded=is_rounded)
         return _summed_over_rows(instr, long, short, is_rounded=is_rounded)
-    if k == 1 or (m == n == 1 < batch):
+    if k == 1 or (m == n == 1 < batch) or _is_row_by_wide_matrix(left, right):
         return _elementwise(instr, left, right, is_rounded=is_rounded)
     if is_rounded:
         return None
@@ -88,6 +92,18 @@ def expand_small_dot(instr: Instr, precision: str) -> Instr | None:
     columns = e.broadcast(_matrix(e, right), full, (0, 1, 3))
     products = e.multiply(rows, columns)
     return e.cast(e.shaped(e.total(products, 0), instr.array.dims), instr.array.dtype)
+
+
+def _is_row_by_wide_matrix(left: DotSide, right: DotSide) -> bool:
+    """Whether each batch has one row, and a matrix of few registers whose own rows lie along the lanes."""
+    if left.size(left.batch) == 1 or min(left.size(left.free), right.size(right.free)) != 1:
+        return False
+    wide = left if left.size(left.free) > 1 else right
+    k, lanes = wide.size(wide.contracting), wide.operand.array.dims[-1]
+    if wide.operand.array.rank - 1 not in wide.free or lanes < LANES or k > MAX_CONTRACTED:
+        return False
+    rows = wide.size(wide.free) // lanes * _rounded(k, SUBLANES) // SUBLANES
+    return rows * -(-lanes // LANES) <= MAX_BATCH_REGISTERS
 
 
 def _elementwise(instr: Instr, left: DotSide, right: DotSide, *, is_rounded: bool) -> Instr:

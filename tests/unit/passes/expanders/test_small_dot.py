@@ -226,6 +226,29 @@ def test_one_row_by_one_column_of_each_batch_is_a_sum_of_products(name: str, tai
     assert_close(want, expanded(text, inputs, PASS, ["dot"]), 1e-6)
 
 
+COMBINED = (
+    "lhs_batch_dims={0}, lhs_contracting_dims={1}, rhs_batch_dims={0}, rhs_contracting_dims={1}"
+)
+
+
+@pytest.mark.parametrize("tail", ["", HIGHEST])
+def test_one_row_by_a_matrix_along_the_lanes_of_each_batch_is_a_sum_of_products(tail: str) -> None:
+    text = _text(("13,8,200", "13,8", "13,200", COMBINED), tail=tail)
+    inputs = _inputs(text)
+    assert not _is_left(text)
+    error = 1e-6 if tail else 1e-2
+    assert_close(reference(text, inputs), expanded(text, inputs, PASS, ["dot"]), error)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "result"),
+    [("13,8,40", "13,8", "13,40"), ("13,33,200", "13,33", "13,200"), ("9,32,999", "9,32", "9,999")],
+    ids=["narrow", "long sums", "large"],
+)
+def test_other_matrices_of_batches_stay_on_the_matrix_unit(x: str, y: str, result: str) -> None:
+    assert _is_left(_text((x, y, result, COMBINED), tail=""))
+
+
 def test_outer_products_merge_no_dimensions() -> None:
     attrs = "lhs_batch_dims={0,2}, lhs_contracting_dims={}, rhs_batch_dims={1,0}, rhs_contracting_dims={}"
     text = _text(("4,5,6", "6,4", "4,6,5", attrs))
