@@ -14,7 +14,7 @@ from tpu_sim.isa.assembly_parser import parse_program
 from tpu_sim.isa.checker import check_program
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.container import dump_program, load_program
-from tpu_sim.isa.errors import ProgramError
+from tpu_sim.isa.errors import HazardError, ProgramError
 from tpu_sim.isa.program import Program, core_word
 from tpu_sim.jit.llvm_machine import LlvmMachine
 from tpu_sim.machine.faults import DeadlockFault
@@ -121,6 +121,37 @@ def test_cores_that_wait_for_nobody_are_named(kind: Kind) -> None:
 def test_a_program_of_several_cores_does_not_run_alone(kind: Kind) -> None:
     with pytest.raises(DeadlockFault, match="runs alone"):
         kind(V5E).run(program(SHIFT), HbmMemory(HBM_BYTES))
+
+
+def _waits_behind(start: str, tables: str = TABLES) -> Program:
+    return program(block(start) + block("smovi s2 = 8", "dma.wait f0, s0"), tables=tables)
+
+
+@pytest.mark.parametrize("kind", MACHINES)
+@pytest.mark.parametrize("descriptor", ["d0", "d2"])
+def test_a_wait_of_a_kernel_with_routes_begins_its_block(kind: Kind, descriptor: str) -> None:
+    """Behind other bundles it would wait for nobody; of what goes by no route as well."""
+    tables = TABLES + "descriptor d2 hbm -> hbm chunk 2 dims []\n"
+    source = _waits_behind(f"dma.start {descriptor}, s0, s0, f0, s0, s0, s0", tables)
+    with pytest.raises(HazardError, match=r"bundle 1: .*sends by a route"):
+        kind(V5E).start(source, HbmMemory(HBM_BYTES))
+
+
+LOCAL = "descriptor d0 hbm -> hbm chunk 2 dims []\n"
+
+
+@pytest.mark.parametrize("kind", MACHINES)
+def test_a_wait_for_what_another_kernel_sent_begins_its_block(kind: Kind) -> None:
+    """The done of an exchange in halves: its kernel starts nothing on the flag that it waits for."""
+    source = _waits_behind("dma.start d0, s0, s0, f1, s0, s0, s0", LOCAL)
+    with pytest.raises(HazardError, match="starts nothing on f0"):
+        kind(V5E).start(source, HbmMemory(HBM_BYTES))
+
+
+def test_waits_for_a_kernels_own_transfers_stand_anywhere() -> None:
+    check_program(_waits_behind("dma.start d0, s0, s0, f0, s0, s0, s0", LOCAL), V5E)
+    alone = parse_program(program_text(kernel_text(block("smovi s1 = 8", "dma.wait f0, s0"), "")))
+    check_program(alone, V5E)
 
 
 def test_routes_have_a_text_and_a_file_and_are_checked() -> None:

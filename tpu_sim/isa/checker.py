@@ -5,7 +5,7 @@ Tables:   windows are inside VMEM and disjoint, so are spill slots; descriptors 
 Control:  along every path, an sreg is written before it is read and read no earlier than it lands;
           MXU result queues have the same level on all ways into a node, never below 0 or above
           their entries, and are empty at kernel ends. At a call all registers are lost.
-Blocks:   see `block_checker`.
+Blocks:   see `block_checker`; waits for other cores begin theirs (`flag_waits`).
 
 A loop marked `parallel` carries no sreg from one iteration to the next.
 """
@@ -18,6 +18,7 @@ from itertools import pairwise
 from tpu_sim.isa.block_checker import BlockSummary, summarize_block
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.errors import HazardError, ProgramError, TargetError
+from tpu_sim.isa.flag_waits import check_waits
 from tpu_sim.isa.operand_limits import OperandLimits
 from tpu_sim.isa.program import (
     HBM,
@@ -66,6 +67,7 @@ def check_program(program: Program, chip: Chip) -> None:
         if body not in bodies:
             _check_body(kernel, chip)
             bodies.add(body)
+    check_waits(program)
     _BodyChecker(chip, None, "main", program).run(program.main)
 
 

@@ -3,6 +3,7 @@
 A DMA descriptor (`tpu_sim.isa.program.DmaDescriptor`) holds spaces, counts and strides; the
 instruction adds the two addresses and up to two dynamic counts. The transfer is in flight from
 start until a wait on its flag returns; its target must not be read, nor its source written, before.
+A wait that may be for what another core sends begins its block (`tpu_sim.isa.flag_waits`).
 """
 
 from __future__ import annotations
