@@ -20,6 +20,7 @@ from compiler.backend.vector.ops import value_class
 from compiler.backend.vector.probe import Work, axis, inner_point, probe_emitter, work
 from compiler.backend.vector.row_periods import RowPeriod, period_of_rows
 from compiler.backend.vector.row_splits import row_factors, row_variable, split_rows
+from compiler.backend.vector.shared_tiles import share_much
 from compiler.backend.vector.stage_cost import stage_packing
 from compiler.backend.vector.stores import Storer
 from compiler.backend.vector.sublane_axes import SublaneAxis, sublane_axes
@@ -158,6 +159,10 @@ def _run(emitter: ElementEmitter, loops: TileLoops, stage: BoxStage) -> None:
         loops.run(space, 1, body)
         return
     operations, cost = _work(emitter, stage, factors)
+
+    def tile_of(other: ElementEmitter) -> Callable[[TilePoint], None]:
+        return split_rows(stage.loops, factors, partial(emit_tile, other, stage))[1]
+
     if cost <= _DEAR_TILE:
         loops.run(space, operations, body)
         return
@@ -179,7 +184,8 @@ def _run(emitter: ElementEmitter, loops: TileLoops, stage: BoxStage) -> None:
     elif period is not None:
         period.run(loops, stage.loops, BODY_OPS, partial(emit_tile, emitter, stage))
     elif not _run_rows_apart(emitter, loops, stage, factors, cost):
-        loops.run(space, operations, body)
+        together = share_much(emitter, space, operations, tile_of)
+        loops.run(space, operations, body, 2 * operations if together else BODY_OPS)
 
 
 def _run_rows_apart(

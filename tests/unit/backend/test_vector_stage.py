@@ -9,10 +9,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import tpuc
 from compiler.diagnostics import UnsupportedError
 from compiler.driver import compile_module
 from compiler.hlo.dtypes import BY_NAME
 from compiler.hlo.parser import parse_module
+from tests.support.against_evaluator import check
 from tests.support.vector_runs import Array, Run
 from tpu_sim.isa.assembly import print_program
 from tpu_sim.isa.chips import load_chip
@@ -289,3 +291,28 @@ def test_nan_payloads_of_padding_never_reach_results() -> None:
     result = run(text, values("bf16", 9, 130))
     assert not np.isnan(result.results[0].astype(np.float32)).any()
     assert ml_dtypes.bfloat16 == result.results[0].dtype
+
+
+_DEPTHWISE = """HloModule m
+ENTRY e {{
+  x = f32[{h},{w},{n},{c}] parameter(0)
+  k = f32[{k},{k},1,{c}] parameter(1)
+  ROOT r = f32[{h},{w},{n},{c}] convolution(x, k), window={{size={k}x{k} pad={p}_{p}x{p}_{p}}},
+    dim_labels=01bf_01io->01bf, feature_group_count={c}
+}}
+"""
+
+
+@pytest.mark.parametrize("h, w, n, c, k", [(5, 6, 16, 96, 7), (4, 7, 8, 200, 7), (6, 5, 20, 64, 5)])
+def test_tiles_of_many_taps_in_twos(h: int, w: int, n: int, c: int, k: int) -> None:
+    text = _DEPTHWISE.format(h=h, w=w, n=n, c=c, k=k, p=k // 2)
+    rng = np.random.default_rng(k)
+    x, weights = (rng.integers(-4, 5, s).astype(np.float32) for s in ((h, w, n, c), (k, k, 1, c)))
+    check(text, [x, weights])
+
+
+def test_tiles_of_many_taps_share_weights_and_masks() -> None:
+    """127 cycles for a register of 49 taps by itself."""
+    text = _DEPTHWISE.format(h=28, w=28, n=16, c=96, k=7, p=3)
+    registers = 28 * 28 * 2
+    assert tpuc.compile(text).estimate().cycles < 80 * registers
