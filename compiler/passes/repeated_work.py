@@ -34,6 +34,9 @@ _SLOTS_TAKEN = 2
 five operations before them take 2.5 cycles a register more)."""
 _COLUMNS = 128
 """Of a product that take as long as a register of its left side takes to be loaded and pushed."""
+_OF_SEVERAL = 3
+"""Times what storing a value takes that one of several readers must save: the others may hold it in a form of
+their own, padded or rounded, already."""
 _PICKED_CYCLES = 36
 """To put a register together of rows that lie in eight others (measured on v5e)."""
 _MOST_VISITED = 64
@@ -45,21 +48,28 @@ costs more than storing it."""
 
 def is_better_done_once(value: HloInstruction, op_count: int, chip: Chip) -> bool:
     """Whether `value`, of `op_count` operations an element, is cheaper stored than computed in the
-    loads of the product that reads it."""
+    loads of a product that reads it."""
     if not isinstance(value.shape, ArrayShape) or value.array.element_count < _LEAST_ELEMENTS:
         return False
     if not op_count or not OPCODES[value.opcode].has(Trait.ELEMENTWISE) or lane_ops(value) == 0:
         return False
-    read = _read(value)
-    if read is None:
-        return False
-    copies, columns = read
+    products, has_others = _products(value)
+    is_alone = len(products) == 1 and not has_others
     stored = _stored_cycles(chip)
-    if _moves_rows_behind(value) and (_loads(value) - 1) * _PICKED_CYCLES > stored:
+    if is_alone and _moves_rows_behind(value) and (_loads(value) - 1) * _PICKED_CYCLES > stored:
         return True
+    slots = chip.slot_count(Slot.VALU)
+    spent = max((_spent_cycles(value, *p, op_count, slots) for p in products), default=0.0)
+    return spent > stored * (1 if is_alone else _OF_SEVERAL)
+
+
+def _spent_cycles(
+    value: HloInstruction, dot: HloInstruction, side: int, op_count: int, slots: int
+) -> float:
+    """To compute a register of `value` for all copies that a product loads, less what the product hides."""
+    copies, columns = _read(value, dot, side)
     hidden = -(-columns // _COLUMNS) - 1
-    spent = op_count * _SLOTS_TAKEN / chip.slot_count(Slot.VALU) - hidden
-    return copies * max(spent, 0) > stored
+    return copies * max(op_count * _SLOTS_TAKEN / slots - hidden, 0)
 
 
 def _stored_cycles(chip: Chip) -> int:
@@ -83,13 +93,9 @@ def is_repeated_turn(instr: HloInstruction) -> bool:
     )
 
 
-def _read(value: HloInstruction) -> tuple[float, int] | None:
-    """How many copies of an element the one product that reads `value` loads, and how many columns
-    its other side has; None if anything else reads it."""
-    found = _only_product(value)
-    if found is None:
-        return None
-    dot, side = found
+def _read(value: HloInstruction, dot: HloInstruction, side: int) -> tuple[float, int]:
+    """How many copies of an element a product that reads `value` loads on a side, and how many columns
+    its other side has."""
     operand, other = dot.operands[side], dot.operands[1 - side]
     copies = _copies(operand, value, {}) / value.array.element_count
     batch, contracted = (
@@ -100,21 +106,23 @@ def _read(value: HloInstruction) -> tuple[float, int] | None:
     return copies, other.array.element_count // max(shared, 1)
 
 
-def _only_product(value: HloInstruction) -> tuple[HloInstruction, int] | None:
-    """The one product that reads `value`, through shape operations alone, and on which side."""
-    pending, seen = [value], {value}
-    products: set[tuple[HloInstruction, int]] = set()
+def _products(value: HloInstruction) -> tuple[list[tuple[HloInstruction, int]], bool]:
+    """The products that read `value` through shape operations alone, and on which side; and whether
+    anything else reads it."""
+    pending, seen, has_others = [value], {value}, False
+    products: dict[tuple[HloInstruction, int], None] = {}
     while pending:
         node = pending.pop()
         for user in node.users:
             if user.opcode == "dot":
-                products |= {(user, side) for side in (0, 1) if user.operands[side] is node}
+                sides = (side for side in (0, 1) if user.operands[side] is node)
+                products.update(dict.fromkeys((user, side) for side in sides))
             elif user.opcode not in _SHAPE_OPS and user.opcode != "convert":
-                return None
+                has_others = True
             elif user not in seen:
                 seen.add(user)
                 pending.append(user)
-    return products.pop() if len(products) == 1 else None
+    return list(products), has_others
 
 
 def _moves_rows_behind(value: HloInstruction) -> bool:
