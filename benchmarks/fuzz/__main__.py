@@ -3,6 +3,7 @@
     python -m benchmarks.fuzz --seeds 0:2000 [--jobs 2] [--no-xla] [--levels avx2,avx512,native]
                               [--numpy-cycles 20000] [--minimise] [--out DIR] [--write PAGE]
     python -m benchmarks.fuzz --jax --seeds 0:2000 [--scale]    random JAX programs
+    python -m benchmarks.fuzz --networks --seeds 0:300 [--scale]    random networks, in JAX
     python -m benchmarks.fuzz --sharded --seeds 0:2000     random shardings, on slices
     python -m benchmarks.fuzz --show SEED          the module of a seed
     python -m benchmarks.fuzz --file X.hlo ..      judge files instead
@@ -27,7 +28,7 @@ from typing import Any
 from benchmarks.fuzz.annotations import annotated
 from benchmarks.fuzz.check import OK, XLA, Ways
 from benchmarks.fuzz.minimise import minimise, minimise_real, minimise_sharded
-from benchmarks.fuzz.series import NOTHING, JaxSeries, Series, target_of
+from benchmarks.fuzz.series import NOTHING, SERIES, target_of
 from benchmarks.fuzz.sharded import OF_DEVICES, check_annotated
 from benchmarks.fuzz.sharded import limited as sharded_limited
 from benchmarks.fuzz.worker import limited
@@ -55,7 +56,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=None, help="where findings are written")
     parser.add_argument("--write", type=Path, default=None, help="a page that gets the counts")
     parser.add_argument("--scale", action="store_true", help="real sizes: compile only")
-    parser.add_argument("--jax", action="store_true", help="random JAX programs")
+    origin = parser.add_mutually_exclusive_group()
+    origin.add_argument("--jax", action="store_true", help="random JAX programs")
+    origin.add_argument("--networks", action="store_true", help="random networks, in JAX")
     parser.add_argument("--sharded", action="store_true", help="random shardings, on slices")
     parser.add_argument("--show", type=int, default=None)
     parser.add_argument("--file", type=Path, nargs="+", default=[])
@@ -84,8 +87,9 @@ def _run(
     args: argparse.Namespace, first: int, last: int, use_xla: bool, level: str
 ) -> list[dict[str, Any]]:
     started = time.perf_counter()
-    series = "scale" if args.scale else "sharded" if args.sharded else "random"
-    name = f"{'jax ' if args.jax else ''}{series} {level}".strip()
+    way = "scale" if args.scale else "sharded" if args.sharded else "random"
+    origin = _series(args)
+    name = f"{'' if origin == 'random' else f'{origin} '}{way} {level}".strip()
     ledger = Ledger(args.out, name, range(first, last))
 
     def tell(record: dict[str, Any]) -> None:
@@ -95,12 +99,14 @@ def _run(
 
     plan = Plan("benchmarks.fuzz.worker", ledger.missing(), args.jobs)
     plan.environment = {"TPUC_HOST_FEATURES": level} if level else {}
-    if args.scale or args.sharded:
-        plan.module = f"benchmarks.fuzz.{series}"
+    if args.sharded:
+        plan.module = "benchmarks.fuzz.sharded"
+    elif args.scale:
+        plan.module = "benchmarks.fuzz.scale"
+        plan.arguments = [origin]
     else:
         plan.arguments = ["--numpy-cycles", str(args.numpy_cycles), "--target", args.target]
-        plan.arguments += ["--xla"] if use_xla else []
-    plan.arguments = [*plan.arguments, *(["--jax"] if args.jax else [])]
+        plan.arguments += ["--series", origin, *(["--xla"] if use_xla else [])]
     run(plan, tell)
     seconds = time.perf_counter() - started
     page = ledger.page(_told(args, use_xla), "outcome")
@@ -114,6 +120,10 @@ def _run(
     return findings
 
 
+def _series(args: argparse.Namespace) -> str:
+    return "jax" if args.jax else "networks" if args.networks else "random"
+
+
 def _told(args: argparse.Namespace, use_xla: bool) -> str:
     if args.sharded:
         return " for 2 to 12 devices (small, every fourth one executed, against one device)"
@@ -125,7 +135,7 @@ def _told(args: argparse.Namespace, use_xla: bool) -> str:
 
 def _text(seed: int, args: argparse.Namespace) -> str:
     """The module of a seed."""
-    series = JaxSeries() if args.jax else Series()
+    series = SERIES[_series(args)]()
     text = series.real(seed) if args.scale else series.small(seed)[0]
     return annotated(text, seed) if args.sharded else text
 

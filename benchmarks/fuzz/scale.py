@@ -1,6 +1,6 @@
 """Random modules at real sizes, 1 MB to 1 GB an array: compiled and estimated, not executed.
 
-    python -m benchmarks.fuzz.scale FIRST LAST [--jax]       (what `python -m benchmarks.fuzz --scale` starts)
+    python -m benchmarks.fuzz.scale FIRST LAST [SERIES]   (what `python -m benchmarks.fuzz --scale` starts)
 
 Everything that fits compiles, within `SECONDS`. Parameters and results that fill the chip's memory
 by themselves are no finding.
@@ -17,7 +17,7 @@ import warnings
 
 from benchmarks.fuzz.check import INTERNAL, OK, REFUSED, Outcome, internal, signature
 from benchmarks.fuzz.run import compiled
-from benchmarks.fuzz.series import NOTHING, JaxSeries, Series
+from benchmarks.fuzz.series import NOTHING, SERIES
 from benchmarks.limits import SlowError, processor_seconds, watch_memory
 from compiler.diagnostics import CompileError, ResourceExhaustedError, UnsupportedError
 from compiler.hlo.parser import parse_module
@@ -82,7 +82,7 @@ def limited(text: str) -> Outcome:
 def main() -> None:
     """Run the seeds given on the command line."""
     first, last = int(sys.argv[1]), int(sys.argv[2])
-    series = JaxSeries() if "--jax" in sys.argv else Series()
+    series = SERIES[sys.argv[3] if len(sys.argv) > 3 else "random"]()
     watch_memory()
     warnings.simplefilter("ignore")
     out = os.fdopen(os.dup(1), "w")

@@ -1,4 +1,4 @@
-"""Where modules come from: our own generator, or random JAX programs."""
+"""Where modules come from: our own generator, random JAX programs, or random networks."""
 
 from __future__ import annotations
 
@@ -54,3 +54,24 @@ class JaxSeries(Series):
             return generator.generate(seed, real=True).hlo
         except generator.NothingDrawnError:
             return ""
+
+
+class NetworkSeries(Series):
+    """Random networks, forward or trained, as JAX lowers them."""
+
+    def small(self, seed: int) -> tuple[str, str]:
+        """A network of few features, and JAX's own StableHLO of it."""
+        from benchmarks.fuzz.networks.generator import generate
+
+        made = generate(seed)
+        return made.hlo, made.stablehlo
+
+    def real(self, seed: int) -> str:
+        """A network of the size of practice."""
+        from benchmarks.fuzz.networks.generator import generate
+
+        return generate(seed, real=True).hlo
+
+
+SERIES: dict[str, type[Series]] = {"random": Series, "jax": JaxSeries, "networks": NetworkSeries}
+"""The series by what they are called on command lines."""

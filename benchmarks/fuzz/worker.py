@@ -1,6 +1,6 @@
 """A batch of seeds in a process of its own: a line of JSON when one begins and when it ends.
 
-    python -m benchmarks.fuzz.worker FIRST LAST [--xla] [--numpy-cycles N] [--jax]
+    python -m benchmarks.fuzz.worker FIRST LAST [--xla] [--numpy-cycles N] [--series NAME]
 
 The parent (`benchmarks.seeds`) reads the lines; where they stop, the process died or hangs.
 """
@@ -15,7 +15,7 @@ import time
 import warnings
 
 from benchmarks.fuzz.check import INTERNAL, Outcome, Ways, check
-from benchmarks.fuzz.series import NOTHING, JaxSeries, Series, target_of
+from benchmarks.fuzz.series import NOTHING, SERIES, target_of
 from benchmarks.fuzz.xla_process import XlaProcess
 from benchmarks.limits import SlowError, processor_seconds, watch_memory
 
@@ -51,14 +51,14 @@ def main() -> None:
     parser.add_argument("--numpy-cycles", type=int, default=0)
     parser.add_argument("--every", type=int, default=4)
     parser.add_argument("--target", default="")
-    parser.add_argument("--jax", action="store_true")
+    parser.add_argument("--series", choices=SERIES, default="random")
     args = parser.parse_args()
     watch_memory()
     warnings.simplefilter("ignore")
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     xla = XlaProcess() if args.xla else None
-    series = JaxSeries() if args.jax else Series()
+    series = SERIES[args.series]()
     for seed in range(args.first, args.last):
         out.write(json.dumps({"begin": seed}) + "\n")
         out.flush()

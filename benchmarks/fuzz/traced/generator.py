@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import jax
@@ -76,10 +77,26 @@ _PARAMETER = re.compile(r"(%?)([\w.\-]+)( = [^\n]*? parameter\((\d+)\))")
 
 
 def lowered(program: Program, platform: str) -> Texts:
-    """Both texts, as JAX lowers for this platform; parameters say the kind of their values."""
-    results = program.results()
+    """Both texts of a program."""
     specs = [program.specs[n] for n in program.given]
-    made = jax.jit(program.function(results), keep_unused=True).trace(*specs)
+    labels = [step.label for step in program.steps]
+    function = program.function(program.results())
+    return lowered_call(function, specs, list(program.given.values()), labels, platform)
+
+
+def lowered_call(
+    function: Callable[..., object],
+    arguments: Sequence[object],
+    kinds: Sequence[str],
+    labels: Sequence[str],
+    platform: str = "cpu",
+) -> Texts:
+    """Both texts of a function of trees of shapes, as JAX lowers it for a platform.
+
+    Parameters of the HLO say the kind of their values: `kinds` are those of the leaves. Raises
+    `NothingDrawnError` for what JAX cannot lower.
+    """
+    made = jax.jit(function, keep_unused=True).trace(*arguments)
     try:
         low = made.lower(lowering_platforms=(platform,))
     except Exception as error:  # JAX has no rule for a type, or says so in some other way
@@ -87,12 +104,10 @@ def lowered(program: Program, platform: str) -> Texts:
     hlo = low.compiler_ir("hlo").as_hlo_text(print_large_constants=True)
     if re.search(r"\b(f64|c128)\[", hlo):  # that JAX's own rules compute in
         raise NothingDrawnError
-    kinds = list(program.given.values())
-    labels = tuple(step.label for step in program.steps)
-    return Texts(_named(hlo, kinds), low.as_text(), labels)
+    return Texts(_named(hlo, kinds), low.as_text(), tuple(labels))
 
 
-def _named(hlo: str, kinds: list[str]) -> str:
+def _named(hlo: str, kinds: Sequence[str]) -> str:
     """The entry's parameters named after the kinds of their values."""
     head, _, entry = hlo.rpartition("\nENTRY ")
     for _, name, _, number in _PARAMETER.findall(entry):
