@@ -30,7 +30,7 @@ def test_a_network_of_real_size_is_larger() -> None:
     assert counts[1] > 100 * counts[0]
 
 
-@pytest.mark.parametrize("seed", [4, 6, 8])
+@pytest.mark.parametrize("seed", [4, 6])
 def test_chip_evaluator_and_frontends_agree(seed: int) -> None:
     text, other = NetworkSeries().small(seed)
     outcome = fuzz.check(text, fuzz.Ways(other=other), seed)
