@@ -194,8 +194,8 @@ class Grid:
     def _axes_of(self, array: Devices, count: int) -> tuple[Axes, ...] | None:
         """The axes of each tile dimension; None when the devices are not in the grid's order."""
         where = np.empty((count, self.device_count), np.int64)
-        for index, device in np.ndenumerate(array):
-            where[:, int(device)] = index[:count]
+        places = np.indices(array.shape).reshape(array.ndim, -1)
+        where[:, array.reshape(-1)] = places[:count]
         found = []
         for dim in range(count):
             axes = self._axes_of_index(where[dim], array.shape[dim])

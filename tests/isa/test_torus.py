@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import pairwise, product
 from math import prod
 
+import numpy as np
 import pytest
 
 from tpu_sim.isa.chips import load_chip
@@ -47,11 +48,22 @@ def test_all_to_all_loads_links_as_the_bisection_says(
 ) -> None:
     torus = Torus(dims, wraps)
     count = torus.chip_count
-    loads = torus.loads((a, b) for a in range(count) for b in range(count) if a != b)
-    assert max(loads.values()) == heaviest * count
-    assert sum(loads.values()) == sum(
-        torus.distance(a, b) for a in range(count) for b in range(count)
-    )
+    loads = torus.loads(np.array([*product(range(count), repeat=2)]))
+    assert loads.max() == heaviest * count
+    assert loads.sum() == sum(torus.distance(a, b) for a in range(count) for b in range(count))
+
+
+@pytest.mark.parametrize("wraps", list(product((False, True), repeat=3)))
+def test_steps_of_many_transfers_are_the_ways_of_each(wraps: tuple[bool, bool, bool]) -> None:
+    torus = Torus((4, 3, 2), wraps)
+    pairs = [*product(range(torus.chip_count), repeat=2)]
+    found: list[list[int]] = [[] for _ in pairs]
+    for going, links in torus.steps(np.array(pairs)):
+        for row, link in zip(going, links, strict=True):
+            found[row].append(int(link))
+    for (a, b), links_of_one in zip(pairs, found, strict=True):
+        way = [(chip * 3 + axis) * 2 + (step > 0) for chip, axis, step in torus.way(a, b)]
+        assert links_of_one == way
 
 
 @pytest.mark.parametrize("dims", [(2, 2, 1), (4, 2, 1), (3, 4, 1), (4, 3, 1), (8, 8, 1), (2, 2, 2)])

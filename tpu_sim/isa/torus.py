@@ -7,11 +7,13 @@ along x first, then y, then z; where both directions of a ring are as short, nei
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
+
+import numpy as np
+import numpy.typing as npt
 
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import Route
@@ -19,7 +21,7 @@ from tpu_sim.isa.program import Route
 Coordinates = tuple[int, int, int]
 Link = tuple[int, int, int]
 """A link one way: the chip it leaves, its dimension, and +1 or -1."""
-Pair = tuple[int, int]
+I64 = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -68,11 +70,39 @@ class Torus:
             total += min(apart, self.dims[axis] - apart) if self.wraps[axis] else apart
         return total
 
-    def loads(self, pairs: Iterable[Pair]) -> Counter[Link]:
-        """How many of the transfers between `pairs` of chips each link carries."""
-        found: Counter[Link] = Counter()
-        for source, target in pairs:
-            found.update(self.way(source, target))
+    def steps(self, pairs: I64) -> Iterator[tuple[I64, I64]]:
+        """The `way` of all rows (source, target) of `pairs` at once, a link at a time: which rows go on,
+        and the numbers of the links that they take (below `link_numbers`)."""
+        x, y, _ = self.dims
+        here, end = (
+            np.stack([chip % x, chip // x % y, chip // (x * y)], axis=1) for chip in pairs.T
+        )
+        is_even = here.sum(axis=1) % 2 == 0
+        for axis, size in enumerate(self.dims):
+            ahead = (end[:, axis] - here[:, axis]) % size
+            is_up = end[:, axis] >= here[:, axis]
+            if self.wraps[axis]:
+                is_up = (2 * ahead < size) | ((2 * ahead == size) & is_even)
+            left = np.where(is_up, ahead, -ahead % size)
+            going = np.flatnonzero(left)
+            while going.size:
+                chips = here[going] @ np.array([1, x, x * y])
+                yield going, (chips * 3 + axis) * 2 + is_up[going]
+                moved = here[going, axis] + np.where(is_up[going], 1, -1)
+                here[going, axis] = moved % size
+                left[going] -= 1
+                going = going[left[going] > 0]
+
+    @property
+    def link_numbers(self) -> int:
+        """How many numbers `steps` has for links, those that are not there included."""
+        return self.chip_count * len(self.dims) * 2
+
+    def loads(self, pairs: I64) -> I64:
+        """How many of the transfers between `pairs` of chips each link carries, by its number."""
+        found = np.zeros(self.link_numbers, np.int64)
+        for _, links in self.steps(pairs):
+            found += np.bincount(links, minlength=self.link_numbers)
         return found
 
     @cached_property
@@ -165,17 +195,30 @@ class Slice:
         loads = self._loads(ways)
         return [self._route(targets, loads, port) for targets in ways]
 
-    def _route(self, targets: Sequence[int], loads: Counter[Link], port: int) -> Route:
-        ways = [list(self.torus.way(a, b)) for a, b in self._pairs(targets)]
-        load = max((loads[link] for way in ways for link in way), default=1)
-        return Route(tuple(targets), max(map(len, ways), default=0), float(load), port)
+    def _route(self, targets: Sequence[int], loads: I64, port: int) -> Route:
+        pairs = self._pairs(targets)
+        hops = np.zeros(len(pairs), np.int64)
+        load = 0
+        for going, links in self.torus.steps(pairs):
+            hops[going] += 1
+            load = max(load, int(loads[links].max()))
+        return Route(tuple(targets), int(hops.max(initial=0)), float(load or 1), port)
+
+    def links_of(self, pairs: Iterable[Sequence[int]]) -> set[int]:
+        """The numbers of the links that transfers between pairs of cores take."""
+        chips = self._chips[np.array(list(pairs), np.int64).reshape(-1, 2)]
+        steps = [links for _, links in self.torus.steps(chips)]
+        return set(np.unique(np.concatenate(steps)).tolist()) if steps else set()
 
     def heaviest(self, ways: Sequence[Sequence[int]]) -> int:
         """The most transfers that one link carries if all are under way at the same time."""
-        return max(self._loads(ways).values(), default=1)
+        return int(self._loads(ways).max()) or 1
 
-    def _loads(self, ways: Sequence[Sequence[int]]) -> Counter[Link]:
-        return self.torus.loads(pair for targets in ways for pair in self._pairs(targets))
+    def _loads(self, ways: Sequence[Sequence[int]]) -> I64:
+        found = np.zeros(self.torus.link_numbers, np.int64)
+        for targets in ways:
+            found += self.torus.loads(self._pairs(targets))
+        return found
 
     def ring(self, cores: Sequence[int]) -> list[int]:
         """The cores in an order in which neighbours are near (`Torus.ring`)."""
@@ -184,7 +227,14 @@ class Slice:
             on_chip.setdefault(self.chips[core], []).append(core)
         return [core for chip in self.torus.ring(list(on_chip)) for core in on_chip[chip]]
 
-    def _pairs(self, targets: Sequence[int]) -> Iterator[Pair]:
-        for core, target in enumerate(targets):
-            if target >= 0 and self.chips[core] != self.chips[target]:
-                yield self.chips[core], self.chips[target]
+    @cached_property
+    def _chips(self) -> I64:
+        return np.array(self.chips, np.int64)
+
+    def _pairs(self, targets: Sequence[int]) -> I64:
+        """Rows of the chip that sends and the one that receives, of transfers that leave their chip."""
+        ends = np.array(targets, np.int64)
+        sends = np.flatnonzero(ends >= 0)
+        pairs = np.stack([self._chips[sends], self._chips[ends[sends]]], axis=1)
+        leaving: I64 = pairs[pairs[:, 0] != pairs[:, 1]]
+        return leaving

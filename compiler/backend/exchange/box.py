@@ -11,16 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from itertools import permutations, product
 from math import prod
+
+import numpy as np
 
 from compiler.backend.exchange.plan import ExchangePlan
 from compiler.hlo.replica_groups import Groups
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import Route
 from tpu_sim.isa.timing import route_cost
-from tpu_sim.isa.torus import Slice
+from tpu_sim.isa.torus import I64, Slice
 
 DIRECTIONS = (1, -1)
 _PARTS = 192
@@ -56,12 +58,16 @@ class Box:
     axes: tuple[BoxAxis, ...]
     places: tuple[tuple[int, ...], ...]
 
-    def rank(self, core: int) -> int:
-        """A core's number in its group."""
-        return sum(
-            axis.order[place] * axis.stride
-            for axis, place in zip(self.axes, self.places[core], strict=True)
-        )
+    def ranks_along(self, number: int, by: int = 0) -> I64:
+        """For every core what an axis contributes to the rank of the core so many places on in its ring."""
+        axis = self.axes[number]
+        order = np.array(axis.order, np.int64) * axis.stride
+        ranks: I64 = order[(self._places[:, number] + by) % axis.size]
+        return ranks
+
+    @cached_property
+    def _places(self) -> I64:
+        return np.array(self.places, np.int64).reshape(-1, len(self.axes))
 
     def route_numbers(self, plan: ExchangePlan) -> list[tuple[int, int]]:
         """The numbers of each axis' routes in the program."""

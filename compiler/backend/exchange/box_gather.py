@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from itertools import chain
 from math import prod
 
+import numpy as np
+
 from compiler.backend.exchange.box import Box, Colour, along_axes, colours
 from compiler.backend.exchange.kernels import LOCAL, MOST_FLAGS, Exchange
 from compiler.backend.exchange.plan import FIRST_DATA_FLAG
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import HBM, NO_ROUTE, DmaDescriptor, DmaDim
 from tpu_sim.isa.timing import GRANULE_BYTES
+from tpu_sim.isa.torus import I64
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ class BoxGather:
     def __init__(self, box: Box, granules: int, chip: Chip) -> None:
         self.box, self.granules, self.chip = box, granules, chip
         self.rounds: list[Round] = []
-        self.rows = [[box.rank(core) * granules] for core in range(len(box.places))]
+        self.words = [self._ranks(range(len(box.axes))) * granules]  # of every core's table
         self.flags = 0
         parts = colours(box, granules)
         along_axes(
@@ -87,22 +90,29 @@ class BoxGather:
             now = end
         return now
 
+    @property
+    def rows(self) -> list[list[int]]:
+        """The table of each core."""
+        rows: list[list[int]] = np.stack(self.words, axis=1).tolist()
+        return rows
+
     def _flag(self) -> int:
         self.flags += 1
         return FIRST_DATA_FLAG + self.flags - 1
 
     def _word(self, colour: Colour, phase: int, way: int, step: int) -> int:
         """The word of a core's table that says where the block of a step lies."""
-        number = colour.order[phase]
-        for places, row in zip(self.box.places, self.rows, strict=True):
-            rank = 0
-            for later in colour.order[phase:]:
-                axis, place = self.box.axes[later], places[later]
-                if later == number:
-                    place = (place - step if way == 0 else place + step) % axis.size
-                rank += axis.order[place] * axis.stride
-            row.append(rank * self.granules)
-        return len(self.rows[0]) - 1
+        number, *later = colour.order[phase:]
+        rank = self.box.ranks_along(number, -step if way == 0 else step) + self._ranks(later)
+        self.words.append(rank * self.granules)
+        return len(self.words) - 1
+
+    def _ranks(self, axes: Iterable[int]) -> I64:
+        """What some axes contribute to the rank of every core."""
+        found = np.zeros(len(self.box.places), np.int64)
+        for number in axes:
+            found += self.box.ranks_along(number)
+        return found
 
     def begin(self, x: Exchange, local: int) -> None:
         """Tell the neighbours, hear of them, and bring this core's own slot to its place."""

@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
+import numpy as np
+
 from compiler.backend.exchange.box import DIRECTIONS, Box, Colour, along_axes, colours
 from compiler.backend.exchange.kernels import MOST_FLAGS, Exchange
 from compiler.backend.exchange.plan import FIRST_DATA_FLAG
@@ -25,6 +27,7 @@ from compiler.llo.ir import SReg
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import HBM, VMEM, DmaDescriptor, DmaDim
 from tpu_sim.isa.timing import GRANULE_BYTES
+from tpu_sim.isa.torus import I64
 
 _BLOCK_GRANULES = (64, 2048)
 """The least that is worth a turn, and the most that it takes."""
@@ -93,7 +96,7 @@ class BoxReduce:
     ) -> None:
         self.box, self.granules, self.chip = box, granules, chip
         self.most = most or _BLOCK_GRANULES[1]
-        self.rows: list[list[int]] = [[] for _ in box.places]
+        self.words: list[I64] = []  # of every core's table
         parts = [Colour(p.order[::-1], p.first, p.end) for p in colours(box, granules)]
         chains = [(part, way, *_half(part, way)) for part in parts for way in (0, 1)]
         chains = [chain for chain in chains if chain[3] > chain[2]]
@@ -123,6 +126,12 @@ class BoxReduce:
             ]
             self._plan(parts, [parts.index(chain[0]) for chain in chains])
 
+    @property
+    def rows(self) -> list[list[int]]:
+        """The table of each core."""
+        rows: list[list[int]] = np.stack(self.words, axis=1).tolist()
+        return rows
+
     def _phase(self, colour: Colour, way: int, number: int, pieces: tuple[Piece, ...]) -> Phase:
         axis = self.box.axes[colour.order[number]]
         word, flags = self._words(colour, way, number), []
@@ -140,18 +149,16 @@ class BoxReduce:
 
     def _words(self, colour: Colour, way: int, number: int) -> int:
         """Write a phase's words into the table of each core; return the first one's number."""
-        word = len(self.rows[0])
-        for places, row in zip(self.box.places, self.rows, strict=True):
-            base, behind = 0, 0
-            for done in colour.order[:number]:
-                axis, place = self.box.axes[done], places[done]
-                free = axis.order[_block(place, 0, way, axis.size)]
-                behind = (axis.order[place] - free) * axis.stride
-                base += free * axis.stride
-            axis, place = self.box.axes[colour.order[number]], places[colour.order[number]]
-            blocks = [axis.order[_block(place, s, way, axis.size)] for s in range(axis.size)]
-            row += [(base + block * axis.stride) * self.granules for block in blocks]
-            row.append(behind * self.granules)
+        word, box = len(self.words), self.box
+        base = behind = np.zeros(len(box.places), np.int64)
+        for done in colour.order[:number]:
+            free = box.ranks_along(done, _block(0, way))
+            behind = box.ranks_along(done) - free
+            base = base + free
+        here = colour.order[number]
+        for step in range(box.axes[here].size):
+            self.words.append((base + box.ranks_along(here, _block(step, way))) * self.granules)
+        self.words.append(behind * self.granules)
         return word
 
     def _plan(self, parts: list[Colour], colour_of: list[int]) -> None:
@@ -381,9 +388,9 @@ def _half(part: Colour, way: int) -> tuple[int, int]:
     return (part.first, middle) if way == 0 else (middle, part.end)
 
 
-def _block(place: int, step: int, way: int, size: int) -> int:
-    """Which block of a ring a core sends at a step; the last one is its own."""
-    return (place - step - 1 if way == 0 else place + step + 1) % size
+def _block(step: int, way: int) -> int:
+    """How far along its ring from a core the block lies that it sends at a step; the last one is its own."""
+    return -step - 1 if way == 0 else step + 1
 
 
 def _pieces(

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.replica_groups import DeviceCounts, Groups, device_pairs
-from tpu_sim.isa.torus import Link, Slice
+from tpu_sim.isa.torus import Slice
 
 _PORTS = 6
 """As many as a chip has links."""
@@ -26,10 +26,9 @@ def permute_ports(module: HloModule, cores: Slice) -> Mapping[Groups, int]:
 
 def ports_of(ways: Iterable[Groups], cores: Slice) -> dict[Groups, int]:
     """Ports for ways, each the pairs of cores of one permute."""
-    sets: list[tuple[set[Link], list[Groups]]] = []
+    sets: list[tuple[set[int], list[Groups]]] = []
     for pairs in dict.fromkeys(ways):
-        chips = ((cores.chips[a], cores.chips[b]) for a, b in pairs)
-        links = {link for a, b in chips for link in cores.torus.way(a, b)}
+        links = cores.links_of(pairs)
         members = [pairs]
         apart = []
         for other_links, others in sets:
