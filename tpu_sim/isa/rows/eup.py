@@ -2,7 +2,7 @@
 
 A push names no destination; results are popped in order by ``vpop.eup``. Integer division has no
 public place in the hardware; giving it to the EUP at a long latency is our assumption. A NaN that a
-function gives is 0x7FC00000, but that `vpow2` and `vtanh` of a NaN are that NaN.
+function gives is 0x7FC00000.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _EXP2 = (1.5353362e-4, 1.3398874e-3, 9.6184373e-3, 5.5503324e-2, 2.4022648e-1, 6
 
 
 def power_of_two_lanes(m: Any, a: Any) -> Any:
-    """2 ** a on f32 bits; NaN stays."""
+    """2 ** a on f32 bits; any NaN gives the one that the other functions give."""
     x = m.as_f(a)
     clamped = m.fmaximum(m.fminimum(x, m.const_f(129.0)), m.const_f(-151.0))
     whole = m.fround_even(clamped)
@@ -42,7 +42,7 @@ def power_of_two_lanes(m: Any, a: Any) -> Any:
     rest = m.isub(exponent, half)
     scaled = m.fmul(mantissa, _power_of_two(m, half))
     result = m.as_i(m.fmul(scaled, _power_of_two(m, rest)))
-    return m.select(m.fcmp("ne", x, x), a, result)
+    return m.select(m.fcmp("ne", x, x), m.const_i(CANONICAL_NAN), result)
 
 
 def _power_of_two(m: Any, exponent: Any) -> Any:
@@ -109,7 +109,7 @@ def _tanh(m: Any, a: Any) -> Any:
     large = m.as_i(m.fsub(m.const_f(1.0), quotient))
     result = m.select(m.fcmp("lt", magnitude, m.const_f(0.625)), small, large)
     result = m.ior(result, m.iand(a, m.const_i(-0x80000000)))  # tanh(-0) is -0, too
-    return m.select(m.fcmp("ne", x, x), a, result)
+    return m.select(m.fcmp("ne", x, x), m.const_i(CANONICAL_NAN), result)
 
 
 VPOW2 = _eup("vpow2.f32", 1, "a:vs", "push 2 ** a", power_of_two_lanes)
