@@ -39,13 +39,6 @@ class RowPeriod:
         else:
             loops.run_row_periods(space, self.tiles, step, 1, body)
 
-    def run_columns_apart(
-        self, loops: TileLoops, space: TileSpace, body_ops: int, body: Callable[[TilePoint], None]
-    ) -> None:
-        """The same where the code of columns stands for itself, too."""
-        step = max(1, min(space.col_tiles, body_ops // max(1, self.operations)))
-        loops.run_row_periods(space, self.tiles, 1, step, body, are_apart=True)
-
 
 def period_of_rows(
     emitter: ElementEmitter,

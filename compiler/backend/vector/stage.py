@@ -17,6 +17,7 @@ from compiler.backend.vector.bounds import zero_outside
 from compiler.backend.vector.core import ElementEmitter
 from compiler.backend.vector.index_values import LANE, SUBLANE
 from compiler.backend.vector.ops import value_class
+from compiler.backend.vector.places_apart import PlacesApart
 from compiler.backend.vector.probe import Work, axis, inner_point, probe_emitter, work
 from compiler.backend.vector.row_periods import RowPeriod, period_of_rows
 from compiler.backend.vector.row_splits import row_factors, row_variable, split_rows
@@ -41,8 +42,6 @@ from tpu_sim.isa.geometry import SUBLANES
 _DEAR_TILE = 40
 """Operations from which it is worth asking whether column tiles differ."""
 _MOST_COPIES = 64
-_MOST_PLACED = 8000
-"""Operations in code of which each tile of a period stands for itself in each column."""
 _ALIKE = 1.25
 """Of the least operations for a tile: what longer runs of columns may take."""
 _TRANSPOSED_COLUMNS = 4
@@ -173,13 +172,12 @@ def _run(emitter: ElementEmitter, loops: TileLoops, stage: BoxStage) -> None:
     costs = [_most(_run_costs(emitter, stage, factors, run), too_much) for run in runs]
     if costs and min(costs) < least:
         found = next(i for i, dearest in enumerate(costs) if dearest <= _ALIKE * min(costs))
-        apart = None
         if runs[found] == 1:
-            apart = _row_period(emitter, stage, indices, costs[found], space.col_tiles // 2)
-        if apart is not None and apart.tiles * space.col_tiles * apart.issue_cycles <= _MOST_PLACED:
-            place = partial(emit_tile, emitter, stage)
-            apart.run_columns_apart(loops, stage.loops, BODY_OPS, place)
-            return
+            places = PlacesApart(
+                stage.loops, space, lambda other: partial(emit_tile, other, stage), tile_of
+            )
+            if places.run(emitter, loops, indices, costs[found]):
+                return
         loops.run_columns_apart(space, costs[found], body, runs[found])
     elif period is not None:
         period.run(loops, stage.loops, BODY_OPS, partial(emit_tile, emitter, stage))
@@ -213,15 +211,11 @@ def _row_period(
     stage: BoxStage,
     indices: Sequence[Expr],
     cost: int,
-    column: int | None = None,
 ) -> RowPeriod | None:
-    """Rows after which what is read is cut alike, if it pays to know where a tile (of one `column`) is in
-    them."""
+    """Rows after which what is read is cut alike, if it pays to know where a tile is in them."""
 
     def tile_of(other: ElementEmitter) -> Callable[[TilePoint], None]:
-        if column is None:
-            return partial(emit_tile, other, stage)
-        return lambda point: emit_tile(other, stage, replace(point, col_tile=const(column)))
+        return partial(emit_tile, other, stage)
 
     return period_of_rows(emitter, stage.loops, indices, cost, tile_of)
 
