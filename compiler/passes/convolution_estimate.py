@@ -39,6 +39,12 @@ _TRANSPOSED_BLOCK = 80.0
 """Cycles of a 128x128 block of bf16 in the transpose unit."""
 _GATHERED_BLOCK = 160.0
 """Cycles of one whose rows are put together from slices."""
+_MOST_PLANES = 32
+"""Taps times features out whose planes are added in one kernel: registers hold half as many as they are."""
+_ADDED_PLANE = 10.0
+"""Cycles of a register of one plane that is moved by a tap and added."""
+_WORTH_PLANES = 0.75
+"""Of the estimate with taps before the product: beyond, planes are not tried."""
 KERNEL_CYCLES = 4000.0
 """What one more kernel costs: launch, first and last block."""
 _MEMORY_SHARE = 0.85
@@ -108,8 +114,36 @@ def product_cycles(rows: int, depth: int, columns: int, chip: Chip) -> float:
     return tiles * chip.matmul_cycles / chip.mxu_units / chip.mxu_sustained
 
 
+def adds_planes(sizes: ConvSizes, chip: Chip) -> bool:
+    """Whether the taps of a convolution come after its product, as planes that are added (`plane_taps`)."""
+    window = sizes.window
+    if sizes.taps == 1 or not sizes.positions or sizes.taps * sizes.out > _MOST_PLANES:
+        return False
+    if any(d.base_dilation > 1 or d.stride > 1 for d in window):
+        return False
+    return _after_cycles(sizes, chip) < _WORTH_PLANES * _rows_cycles(sizes, chip)
+
+
 def convolution_cycles(sizes: ConvSizes, chip: Chip) -> float:
-    """Cycles of a convolution whose image and result lie features last, positions before."""
+    """Cycles of a convolution whose image and result lie features last, positions before, in the form
+    that is computed."""
+    return _after_cycles(sizes, chip) if adds_planes(sizes, chip) else _rows_cycles(sizes, chip)
+
+
+def _after_cycles(sizes: ConvSizes, chip: Chip) -> float:
+    """Cycles of a product with the taps side by side, and of adding up its planes."""
+    source = math.prod(sizes.image) * sizes.batch
+    columns = sizes.taps * sizes.out
+    product = sizes.passes * product_cycles(source, sizes.features, columns, chip)
+    turned = source / LANES * -(-columns // LANES) * _GATHERED_BLOCK
+    read = memory_cycles(moved_bytes(source, sizes.features, sizes.item_bytes), chip)
+    last = sizes.image[-1]
+    planes = source // last * -(-last // LANES) / SUBLANES * columns
+    return 2 * KERNEL_CYCLES + max(product + turned, read) + planes * _ADDED_PLANE
+
+
+def _rows_cycles(sizes: ConvSizes, chip: Chip) -> float:
+    """The same with the taps side by side along the lanes."""
     inside = is_batch_inside(sizes.batch, sizes.positions, sizes.features, sizes.out, sizes.window)
     product = sizes.passes * product_cycles(
         sizes.rows, sizes.taps * sizes.features, sizes.out, chip

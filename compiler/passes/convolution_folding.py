@@ -56,6 +56,7 @@ from compiler.passes.convolution_guards import (
 from compiler.passes.convolution_parts import convolution_in_parts
 from compiler.passes.dot_canonicalizer import dimension_fills_lanes
 from compiler.passes.expanders.weighted_taps import has_few_features
+from compiler.passes.expanders.window_taps import ordered_kernel
 from compiler.passes.image_order import minor_dim
 from compiler.rewrite import make
 from compiler.rewrite.dims import inverse
@@ -256,7 +257,7 @@ def _product(
     image = make.transpose(image, (labels.input_batch, *labels.input_spatial, labels.input_feature))
     sizes = tuple(instr.operands[0].array.dims[d] for d in labels.input_spatial)
     positions = tuple(instr.array.dims[d] for d in labels.output_spatial)
-    kernel = _ordered_kernel(kernel, labels, window)
+    kernel = ordered_kernel(kernel, labels, window.dims)
     out = kernel.array.dims[-1]
     for dim, fold in enumerate(plan.folds):
         if fold is not None:
@@ -338,16 +339,6 @@ def _stored_order(image: HloInstruction, folds: Sequence[Fold | None], dim: int)
     return (*(d for d in places if d != dim), dim) if any(folds) else tuple(places)
 
 
-def _ordered_kernel(kernel: HloInstruction, labels: ConvDims, window: Window) -> HloInstruction:
-    """The kernel as ``[taps.., features, out]``, turned round where the window says so."""
-    pairs = zip(labels.kernel_spatial, window.dims, strict=True)
-    turned = tuple(d for d, w in pairs if w.reversal)
-    if turned:
-        kernel = emit(kernel, "reverse", kernel.array, (kernel,), {"dimensions": turned})
-    order = (*labels.kernel_spatial, labels.kernel_input_feature, labels.kernel_output_feature)
-    return make.transpose(kernel, order)
-
-
 def _gathered_kernel(kernel: HloInstruction, plan: _Plan, rank: int) -> HloInstruction:
     """``[lengths.., features, counts.., out]`` as ``[taps.., features, out]`` of the folded one."""
     moved = [d for d in range(rank) if plan.gathers[d]]
@@ -422,7 +413,7 @@ def _gradient_product(
     labels, window = _attributes(instr)
     rank = len(window.dims)
     image = make.transpose(image, (*labels.input_spatial, labels.input_feature, labels.input_batch))
-    kernel = _ordered_kernel(kernel, labels, window)
+    kernel = ordered_kernel(kernel, labels, window.dims)
     out = kernel.array.dims[-1]
     kernel = in_blocks(kernel, dim, fold)
     windows = [replace(d, reversal=False) for d in window.dims]

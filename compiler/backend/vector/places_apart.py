@@ -24,7 +24,7 @@ _BodyOf = Callable[[ElementEmitter], Callable[[TilePoint], None]]
 
 @dataclass(frozen=True)
 class PlacesApart:
-    """A stage's tiles: in its `space` by `tile_of`; in `split`, with rows as several loops, by `split_tile_of`."""
+    """A stage's tiles in its `space`, and in `split`, whose rows are several loops, with what emits each."""
 
     space: TileSpace
     split: TileSpace

@@ -25,7 +25,6 @@ from collections.abc import Sequence
 from compiler.analysis.dot_parts import stated_precision
 from compiler.analysis.reducers import has_identity_init, reducer_kind
 from compiler.analysis.tiled_layout import byte_size
-from compiler.analysis.window_request import carried_request
 from compiler.hlo.attributes import ConvDims, WindowDim
 from compiler.hlo.call_graph import drop_unreachable, reachable
 from compiler.hlo.dtypes import BF16, F32
@@ -35,8 +34,17 @@ from compiler.passes.context import PassContext
 from compiler.passes.convolution_loop import add_taps_in_a_loop
 from compiler.passes.dimension_order.arrays import HANDED_ON
 from compiler.passes.dot_canonicalizer import rows_fill_lanes
+from compiler.passes.expanders.plane_taps import taps_of_planes
 from compiler.passes.expanders.weighted_taps import has_few_features, weighted_taps
-from compiler.passes.expanders.window_taps import padded_operand, sum_type, tap_slice, window_taps
+from compiler.passes.expanders.window_taps import (
+    ordered_kernel,
+    padded_operand,
+    product_attributes,
+    stated_attributes,
+    sum_type,
+    tap_slice,
+    window_taps,
+)
 from compiler.passes.image_order import ImageOrder, image_order
 from compiler.rewrite import make
 from compiler.rewrite.dims import inverse
@@ -61,7 +69,7 @@ def expand_taps(module: HloModule, context: PassContext) -> bool:
             image, kernel = instr.operands
             instr.set_operands([make.convert(image, BF16), kernel])
         for instr in list(computation):
-            expanded = _expand(instr)
+            expanded = _expand(instr, context)
             if expanded is not None:
                 context.counts[instr.opcode] += 1
                 replace(instr, expanded)
@@ -70,13 +78,13 @@ def expand_taps(module: HloModule, context: PassContext) -> bool:
     return bool(context.counts)
 
 
-def _expand(instr: HloInstruction) -> HloInstruction | None:
+def _expand(instr: HloInstruction, context: PassContext) -> HloInstruction | None:
     if not isinstance(instr.shape, ArrayShape) or 0 in instr.array.dims:
         return None
     if instr.opcode == "reduce-window" and len(instr.operands) == 2:
         return _reduce_window(instr)
     if instr.opcode == "convolution":
-        return _convolution(instr)
+        return _convolution(instr, context)
     return None
 
 
@@ -182,7 +190,7 @@ def _extent(instr: HloInstruction) -> tuple[int, int]:
     return math.prod(d.size for d in instr.window.dims), positions
 
 
-def _convolution(instr: HloInstruction) -> HloInstruction:
+def _convolution(instr: HloInstruction, context: PassContext) -> HloInstruction:
     """``[positions.., batch, taps * features] x [taps * features, out]``, per feature group."""
     if has_few_features(instr):
         return weighted_taps(instr)
@@ -199,6 +207,9 @@ def _convolution(instr: HloInstruction) -> HloInstruction:
     if groups == 1 and places < taps:
         return _by_position(instr, labels)
     if groups == 1:
+        planes = taps_of_planes(instr, context.planner)
+        if planes is not None:
+            return planes
         features = instr.operands[0].array.dims[labels.input_feature]
         more = _features_to_fill(features, taps)
         if rows_fill_lanes(dims[:-1], (features, dims[-1])):
@@ -218,7 +229,7 @@ def _in_a_loop(
     """One tap a step: the program does not grow with the kernel."""
     window = order.around(instr.window.dims, WindowDim(1))
     kernel = _kernel_matrix(instr.operands[1], labels, instr.window.dims)
-    attrs = _stated(instr)
+    attrs = stated_attributes(instr)
     return add_taps_in_a_loop(_image(instr, labels, order), kernel, window, instr, dims, attrs)
 
 
@@ -234,7 +245,7 @@ def _by_position(instr: HloInstruction, labels: ConvDims) -> HloInstruction:
     padded = padded_operand(image, make.constant(image, image.array.dtype, 0), window)
     positions = tuple(instr.array.dims[d] for d in labels.output_spatial)
     features, batch = padded.array.dims[-2:]
-    matrix = _ordered_kernel(instr.operands[1], labels, instr.window.dims)
+    matrix = ordered_kernel(instr.operands[1], labels, instr.window.dims)
     *deep, out = matrix.array.dims
     if not rows_fill_lanes(tuple(deep), (batch, out)):
         deep = [math.prod(deep)]
@@ -251,7 +262,7 @@ def _by_position(instr: HloInstruction, labels: ConvDims) -> HloInstruction:
         columns = emit(instr, "concatenate", shape, parts, {"dimensions": (count,)})
     summed = tuple(range(count))
     rows = instr.array.with_dims((len(parts) * batch, out))
-    dot = emit(instr, "dot", rows, (columns, matrix), _dot_attrs(instr, (), summed, summed))
+    dot = emit(instr, "dot", rows, (columns, matrix), product_attributes(instr, summed, summed))
     result = (*labels.output_spatial, labels.output_batch, labels.output_feature)
     dims = tuple(instr.array.dims[d] for d in result)
     return make.transpose(make.reshape(dot, dims), inverse(result))
@@ -369,19 +380,8 @@ def _kernel_matrix(
     kernel: HloInstruction, labels: ConvDims, window: tuple[WindowDim, ...]
 ) -> HloInstruction:
     """The kernel as ``[taps, features, out]``, turned round where the window says so."""
-    ordered = _ordered_kernel(kernel, labels, window)
+    ordered = ordered_kernel(kernel, labels, window)
     return make.reshape(ordered, (math.prod(ordered.array.dims[:-2]), *ordered.array.dims[-2:]))
-
-
-def _ordered_kernel(
-    kernel: HloInstruction, labels: ConvDims, window: tuple[WindowDim, ...]
-) -> HloInstruction:
-    """The kernel as ``[taps.., features, out]``."""
-    turned = tuple(d for d, w in zip(labels.kernel_spatial, window, strict=True) if w.reversal)
-    if turned:
-        kernel = emit(kernel, "reverse", kernel.array, (kernel,), {"dimensions": turned})
-    order = (*labels.kernel_spatial, labels.kernel_input_feature, labels.kernel_output_feature)
-    return make.transpose(kernel, order)
 
 
 def _features_to_fill(features: int, taps: int) -> int:
@@ -435,7 +435,7 @@ def _plain_dot(
     The kernel keeps its dimensions, so that the dot may take it as it lies, along either side. Rows of few
     features keep theirs: one of them may be put along the lanes.
     """
-    kernel = _ordered_kernel(instr.operands[1], labels, instr.window.dims)
+    kernel = ordered_kernel(instr.operands[1], labels, instr.window.dims)
     *lead, depth = columns.array.dims
     features, out = kernel.array.dims[-2:]
     is_narrow = rows_fill_lanes(tuple(lead), (features, out))
@@ -445,13 +445,13 @@ def _plain_dot(
         kernel = padded_operand(kernel, zero, (*around, WindowDim(1)))
     if is_narrow:
         matrix = make.reshape(kernel, (depth, out))
-        attrs = _dot_attrs(instr, (), (len(lead),), (0,))
+        attrs = product_attributes(instr, (len(lead),), (0,))
         return emit(instr, "dot", instr.array.with_dims(dims), (columns, matrix), attrs)
     *deep, out = kernel.array.dims
     rows = math.prod(dims[:-1])
     left = make.reshape(columns, (rows, *deep))
     count = len(deep)
-    attrs = _dot_attrs(instr, (), tuple(range(1, count + 1)), tuple(range(count)))
+    attrs = product_attributes(instr, tuple(range(1, count + 1)), tuple(range(count)))
     return emit(instr, "dot", instr.array.with_dims((rows, out)), (left, kernel), attrs)
 
 
@@ -468,20 +468,6 @@ def _grouped_dot(
     left = make.reshape(columns, (rows, taps, groups, features))
     right = make.reshape(kernel, (taps, features, groups, out // groups))
     shape = instr.array.with_dims((groups, rows, out // groups))
-    attrs = _dot_attrs(instr, (2,), (1, 3), (0, 1))
+    attrs = product_attributes(instr, (1, 3), (0, 1), batch=(2,))
     dot = emit(instr, "dot", shape, (left, right), attrs)
     return make.transpose(dot, (1, 0, 2))
-
-
-def _dot_attrs(instr: HloInstruction, batch: Dims, left: Dims, right: Dims) -> dict[str, object]:
-    """Dimension numbers, and what the convolution states."""
-    attrs: dict[str, object] = {"lhs_contracting_dims": left, "rhs_contracting_dims": right}
-    if batch:
-        attrs.update(lhs_batch_dims=batch, rhs_batch_dims=batch)
-    return attrs | _stated(instr)
-
-
-def _stated(instr: HloInstruction) -> dict[str, object]:
-    """What the convolution says about precision, windows and where it comes from."""
-    names = ("operand_precision", "algorithm", "metadata", "frontend_attributes")
-    return {n: instr.attrs[n] for n in names if n in instr.attrs} | carried_request(instr)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 
-from compiler.hlo.attributes import WindowDim
+from compiler.analysis.window_request import carried_request
+from compiler.hlo.attributes import ConvDims, WindowDim
 from compiler.hlo.dtypes import F32, S32, DType
 from compiler.hlo.ir import HloInstruction
 from compiler.rewrite import make
@@ -52,3 +53,30 @@ def tap_slice(
 def window_taps(window: tuple[WindowDim, ...]) -> list[Dims]:
     """All positions of a window, the last dimension fastest."""
     return list(itertools.product(*(range(d.size) for d in window)))
+
+
+def ordered_kernel(
+    kernel: HloInstruction, labels: ConvDims, window: tuple[WindowDim, ...]
+) -> HloInstruction:
+    """The kernel as ``[taps.., features, out]``."""
+    turned = tuple(d for d, w in zip(labels.kernel_spatial, window, strict=True) if w.reversal)
+    if turned:
+        kernel = emit(kernel, "reverse", kernel.array, (kernel,), {"dimensions": turned})
+    order = (*labels.kernel_spatial, labels.kernel_input_feature, labels.kernel_output_feature)
+    return make.transpose(kernel, order)
+
+
+def product_attributes(
+    conv: HloInstruction, left: Dims, right: Dims, batch: Dims = ()
+) -> dict[str, object]:
+    """Dimension numbers of a convolution's product, and what the convolution states."""
+    attrs: dict[str, object] = {"lhs_contracting_dims": left, "rhs_contracting_dims": right}
+    if batch:
+        attrs.update(lhs_batch_dims=batch, rhs_batch_dims=batch)
+    return attrs | stated_attributes(conv)
+
+
+def stated_attributes(conv: HloInstruction) -> dict[str, object]:
+    """What a convolution says about precision, windows and where it comes from."""
+    names = ("operand_precision", "algorithm", "metadata", "frontend_attributes")
+    return {n: conv.attrs[n] for n in names if n in conv.attrs} | carried_request(conv)
