@@ -17,10 +17,11 @@ from compiler.llo.ir import ALIAS_STRIDE, LloBlock, LloKernel, LloLoop, LloNode
 from compiler.llo.op_table import Code, OpInfo, class_capacities, op_table, registers_read
 from compiler.llo.passes.register_names import RegisterNames
 from compiler.llo.passes.spill import exceeds, max_live
-from compiler.llo.walk import rewrite
+from compiler.llo.walk import blocks, rewrite
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.instruction import ROWS, Instr
 from tpu_sim.isa.program import NO_ROUTE
+from tpu_sim.isa.resources import FLAG
 from tpu_sim.isa.rows.misc import DMA_WAIT
 from tpu_sim.isa.rows.scalar import SADDI
 
@@ -40,11 +41,23 @@ def unroll_parallel_loops(kernel: LloKernel, chip: Chip) -> bool:
     """Unroll, in place, the loops of a kernel where it helps; whether anything changed."""
     table = op_table(chip)
     names = RegisterNames(kernel, table)
-    starts_none = not kernel.descriptors  # so its waits are for what others send
-    is_exchange = starts_none or any(d.route != NO_ROUTE for d in kernel.descriptors)
-    unroller = _Unroller(table, chip, kernel.variables, names, is_exchange)
+    unroller = _Unroller(table, chip, kernel.variables, names, _may_wait_for_others(kernel))
     kernel.body = rewrite(kernel.body, unroller.node, unroller.merged)
     return unroller.is_changed
+
+
+def _may_wait_for_others(kernel: LloKernel) -> bool:
+    """Whether it sends by a route, or waits for a flag on which it starts nothing (`tpu_sim.isa.flag_waits`):
+    the done of an exchange, which may have transfers of its own beside."""
+    if any(d.route != NO_ROUTE for d in kernel.descriptors):
+        return True
+    started, awaited = set[int](), set[int]()
+    for block in blocks(kernel.body):
+        for instr in block.ops:
+            row = instr.row
+            if row.flag_index >= 0:
+                (awaited if FLAG in row.uses else started).add(instr.operands[row.flag_index])
+    return bool(awaited - started)
 
 
 @dataclass

@@ -11,9 +11,10 @@ from compiler.llo.builder import LloBuilder, f32_bits
 from compiler.llo.finalize import finalize_kernel
 from compiler.llo.ir import LloKernel, LloLoop, SReg
 from compiler.llo.passes.unroll import unroll_parallel_loops
+from compiler.llo.walk import blocks
 from tests.support.kernel_runs import CycleCounter, run_in_source_order, run_kernel, window_rows
 from tpu_sim.isa.chips import load_chip
-from tpu_sim.isa.program import Block, Loop
+from tpu_sim.isa.program import HBM, Block, DmaDescriptor, Loop
 
 CHIP = load_chip("v5e")
 ROWS = 1024
@@ -156,3 +157,20 @@ def test_what_does_not_vary_is_computed_once() -> None:
     ops = loop.body[0].ops  # type: ignore[union-attr]
     assert sum(op.row.name == "vld" and op.operands[1] == 0 for op in ops) == 1
     assert sum(op.row.slot.value == "scalar" for op in ops) == 3, "shift by copies, row, offset"
+
+
+@pytest.mark.parametrize(("flag", "begin"), [(0, 2), (1, 0)])
+def test_waits_for_what_the_kernel_does_not_start_begin_their_blocks(flag: int, begin: int) -> None:
+    """The done of a reduction between chips, which has transfers of its own; here on flag 1."""
+    b = LloBuilder("k", CHIP)
+    own = b.descriptor(DmaDescriptor(HBM, HBM, 1))
+    for number in (5, 6):
+        with b.loop(2, "block"):
+            b.emit("dma.start", own, 0, b.sconst(8), 1, 0, 0, 0)
+        index = b.sconst(number)
+        b.new_block()
+        b.emit("dma.wait", flag, index)
+    kernel = b.finish()
+    unroll_parallel_loops(kernel, CHIP)
+    found = [block.ops[0].row.name for block in blocks(kernel.body)]
+    assert found.count("dma.wait") == begin
