@@ -18,6 +18,7 @@ from compiler.passes.expanders.convolution_groups import (
     gradient_without_groups,
 )
 from compiler.passes.expanders.driver import Expansion, expand
+from compiler.passes.expanders.first_positions import first_of_several_nan
 from compiler.passes.expanders.float_products import of_floats
 from compiler.passes.expanders.index_forms import plain_indices
 from compiler.passes.expanders.predicate_reductions import large_as_numbers
@@ -234,7 +235,7 @@ def _simpler_reduces(instr: Instr) -> Instr | None:
         return _combined_once(instr, computation)
     if count == 1:
         return large_as_numbers(instr) or started_once(instr)
-    return _each_by_itself(instr) or started_once(instr)
+    return _each_by_itself(instr) or first_of_several_nan(instr) or started_once(instr)
 
 
 def _each_by_itself(instr: Instr) -> Instr | None:
