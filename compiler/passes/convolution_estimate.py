@@ -119,7 +119,7 @@ def adds_planes(sizes: ConvSizes, chip: Chip) -> bool:
     window = sizes.window
     if sizes.taps == 1 or not sizes.positions or sizes.taps * sizes.out > _MOST_PLANES:
         return False
-    if any(d.base_dilation > 1 or d.stride > 1 for d in window):
+    if 0 in sizes.image or any(d.base_dilation > 1 or d.stride > 1 for d in window):
         return False
     return _after_cycles(sizes, chip) < _WORTH_PLANES * _rows_cycles(sizes, chip)
 
