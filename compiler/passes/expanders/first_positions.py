@@ -4,9 +4,8 @@ JAX's reducer takes (a, i) before (b, j) where a is better or NaN, or where both
 first. Of two NaN it takes the one on the left, which is the first only where elements are combined
 one after another. Here they are combined by folding registers, so two NaN are compared by position:
 
-    takes a    a > b, or a is NaN                  the value; either NaN will do
-    takes i    (takes a, and b is no NaN)
-               or i < j and (a = b, or both are NaN)
+    the value       a where a > b or a is NaN, else b; either NaN will do
+    the position    the lesser of i and j where a = b or both are NaN, else that of the value
 """
 
 from __future__ import annotations
@@ -54,9 +53,7 @@ def _reducer(b: HloBuilder, like: HloComputation, direction: str) -> HloComputat
     x, i, y, j = (b.parameter(p.shape, p.name) for p in like.parameters)
     x_nan = b.compare(x, x, "NE")
     takes = b.or_(b.compare(x, y, direction), x_nan)
-    y_number = b.compare(y, y, "EQ")
-    both_nan = b.and_(x_nan, b.not_(y_number))
-    same = b.or_(b.compare(x, y, "EQ"), both_nan)
-    earlier = b.and_(same, b.compare(i, j, "LT"))
-    position = b.or_(b.and_(takes, y_number), earlier)
-    return b.build(b.tuple([b.select(takes, x, y), b.select(position, i, j)]))
+    both_nan = b.and_(x_nan, b.compare(y, y, "NE"))
+    is_tie = b.or_(b.compare(x, y, "EQ"), both_nan)
+    position = b.select(is_tie, b.minimum(i, j), b.select(takes, i, j))
+    return b.build(b.tuple([b.select(takes, x, y), position]))
