@@ -24,9 +24,10 @@ from compiler.analysis.scatter_dims import (
 )
 from compiler.analysis.tiled_layout import byte_size
 from compiler.hlo.call_graph import reachable
-from compiler.hlo.dtypes import PRED, S32
-from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
-from compiler.hlo.shape import ArrayShape, TupleShape
+from compiler.hlo.dtypes import S32
+from compiler.hlo.ir import HloInstruction, HloModule
+from compiler.hlo.scalar_computations import key_order
+from compiler.hlo.shape import TupleShape
 from compiler.passes.context import PassContext
 from compiler.passes.scatter_canonicalizer import canonical
 from compiler.rewrite.graph import emit, replace
@@ -108,7 +109,10 @@ def _sorted(d: ScatterDims) -> HloInstruction:
     dim = shape.rank - 1
     number = emit(scatter, "iota", shape, (), {"iota_dimension": dim})
     both = TupleShape((shape, shape))
-    attrs = {"dimensions": (dim,), "is_stable": True, "to_apply": _less(scatter)}
+    assert scatter.computation is not None
+    assert scatter.computation.module is not None
+    by_place = key_order(scatter.computation.module, "by_place", (S32, S32), "LT")
+    attrs = {"dimensions": (dim,), "is_stable": True, "to_apply": by_place}
     order = emit(scatter, "sort", both, (indices, number), attrs)
     keys, places = (
         emit(scatter, "get-tuple-element", shape, (order,), {"index": i}) for i in (0, 1)
@@ -126,19 +130,3 @@ def _sorted(d: ScatterDims) -> HloInstruction:
     rows = emit(scatter, "gather", updates.array, (updates, places), gather_attrs)
     kept = {**scatter.attrs, SORTED: True}
     return emit(scatter, "scatter", scatter.array, (d.operand, keys, rows), kept)
-
-
-def _less(near: HloInstruction) -> HloComputation:
-    """A comparator of (key, number) pairs by their keys."""
-    computation = HloComputation("sort_places")
-    scalar = ArrayShape(S32, ())
-    a, b, *_ = [
-        computation.add(HloInstruction("parameter", name, scalar, (), {"parameter_number": i}))
-        for i, name in enumerate(("a", "b", "i", "j"))
-    ]
-    computation.root = computation.add(
-        HloInstruction("compare", "less", ArrayShape(PRED, ()), (a, b), {"direction": "LT"})
-    )
-    assert near.computation is not None
-    assert near.computation.module is not None
-    return near.computation.module.add_computation(computation)

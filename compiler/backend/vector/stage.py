@@ -207,10 +207,7 @@ def _run_rows_apart(
 
 
 def _row_period(
-    emitter: ElementEmitter,
-    stage: BoxStage,
-    indices: Sequence[Expr],
-    cost: int,
+    emitter: ElementEmitter, stage: BoxStage, indices: Sequence[Expr], cost: int
 ) -> RowPeriod | None:
     """Rows after which what is read is cut alike, if it pays to know where a tile is in them."""
 

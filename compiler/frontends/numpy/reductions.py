@@ -40,6 +40,7 @@ from compiler.hlo.dtypes import PRED, from_numpy
 from compiler.hlo.host_types import NumpyDType, stated_dtype
 from compiler.hlo.identities import identity
 from compiler.hlo.ir import HloComputation, HloInstruction
+from compiler.hlo.scalar_computations import position_reducer
 from compiler.hlo.shape import ArrayShape
 
 Axis = int | Sequence[int] | None
@@ -268,10 +269,12 @@ def _position_rule(direction: str) -> Rule:
             x = convert(x, np.int32)
         b = trace.builder
         opcode = "maximum" if direction == "GT" else "minimum"
-        start = b.constant(from_numpy(x.dtype), _identity_value(opcode, x.dtype))
-        zero = b.constant(from_numpy(np.dtype(np.int32)), 0)
+        value, place = from_numpy(x.dtype), from_numpy(np.dtype(np.int32))
+        start = b.constant(value, _identity_value(opcode, x.dtype))
+        zero = b.constant(place, 0)
         positions = iota(trace, x.shape, axis)
-        body = _position_reducer(b, x, direction)
+        name = f"arg_{direction.lower()}_{value}"
+        body = position_reducer(b.module, name, value, place, direction)
         pair = b.reduce((x.instr, positions.instr), (start, zero), (axis,), body)
         result = wrap(positions, b.get_tuple_element(pair, 1))
         if not keepdims:
@@ -280,25 +283,6 @@ def _position_rule(direction: str) -> Rule:
         return reshape(result, [1 if i in kept else n for i, n in enumerate(source.shape)])
 
     return rule
-
-
-def _position_reducer(b: HloBuilder, x: Tracer, direction: str) -> HloComputation:
-    """(value, position) of the better of two; NaN beats numbers, then the lower position."""
-    inner = HloBuilder(f"arg_{direction.lower()}_{from_numpy(x.dtype)}", b.module)
-    value, place = ArrayShape(from_numpy(x.dtype), ()), ArrayShape(from_numpy(np.dtype("i4")), ())
-    a, i = inner.parameter(value, "a"), inner.parameter(place, "i")
-    c, j = inner.parameter(value, "b"), inner.parameter(place, "j")
-    better = inner.compare(a, c, direction)
-    same = inner.compare(a, c, "EQ")
-    if is_floating(x.dtype):
-        a_nan, c_nan = inner.compare(a, a, "NE"), inner.compare(c, c, "NE")
-        better = inner.or_(better, inner.and_(a_nan, inner.not_(c_nan)))
-        same = inner.or_(same, inner.and_(a_nan, c_nan))
-    earlier = inner.compare(i, j, "LT")
-    takes_first = inner.or_(better, inner.and_(same, earlier))
-    best = inner.select(takes_first, a, c)
-    position = inner.select(takes_first, i, j)
-    return inner.build(inner.tuple((best, position)))
 
 
 def cumulative_rule(opcode: str) -> Rule:

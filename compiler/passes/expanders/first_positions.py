@@ -10,8 +10,8 @@ one after another. Here they are combined by folding registers, so two NaN are c
 
 from __future__ import annotations
 
-from compiler.hlo.builder import HloBuilder
 from compiler.hlo.ir import HloComputation, HloInstruction
+from compiler.hlo.scalar_computations import position_reducer
 from compiler.rewrite.emitter import Emitter
 from compiler.rewrite.pattern import Match, Op, Var, match
 
@@ -36,7 +36,8 @@ def first_of_several_nan(reduce: Instr) -> Instr | None:
         return None
     assert body.module is not None
     direction = str(found["better"].attrs["direction"])
-    reducer = _reducer(HloBuilder(f"{body.name}_first", body.module), body, direction)
+    value, place = (operand.array.dtype for operand in reduce.operands[:2])
+    reducer = position_reducer(body.module, f"{body.name}_first", value, place, direction)
     e = Emitter.at(reduce)
     return e.reduce(reduce.operands[:2], reduce.operands[2:], reduce.dimensions, reducer)
 
@@ -47,13 +48,3 @@ def _is_position(found: Match, body: HloComputation) -> bool:
     is_ordered = [found[name] for name in "aibj"] == list(body.parameters)
     is_best = found["better"].attrs["direction"] in ("GT", "LT")
     return is_ordered and is_best and directions == ["NE", "EQ", "LT"]
-
-
-def _reducer(b: HloBuilder, like: HloComputation, direction: str) -> HloComputation:
-    x, i, y, j = (b.parameter(p.shape, p.name) for p in like.parameters)
-    x_nan = b.compare(x, x, "NE")
-    takes = b.or_(b.compare(x, y, direction), x_nan)
-    both_nan = b.and_(x_nan, b.compare(y, y, "NE"))
-    is_tie = b.or_(b.compare(x, y, "EQ"), both_nan)
-    position = b.select(is_tie, b.minimum(i, j), b.select(takes, i, j))
-    return b.build(b.tuple([b.select(takes, x, y), position]))

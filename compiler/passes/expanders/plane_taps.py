@@ -31,10 +31,10 @@ from compiler.rewrite.graph import emit
 Dims = tuple[int, ...]
 
 
-def taps_of_planes(conv: HloInstruction, planner: WindowPlanner | None) -> HloInstruction | None:
+def taps_of_planes(conv: HloInstruction, planner: WindowPlanner) -> HloInstruction | None:
     """A convolution with its taps after the product, where that is estimated to take less."""
     is_float = all(i.array.dtype.is_float for i in (conv, *conv.operands))
-    if planner is None or not is_float:
+    if not is_float:
         return None
     is_cheaper = adds_planes(sizes_of(conv, planner.precision), planner.chip)
     return _taps_after(conv) if is_cheaper else None

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import math
 
-from compiler.hlo.builder import HloBuilder
 from compiler.hlo.dtypes import S32
 from compiler.hlo.identities import identity
-from compiler.hlo.ir import HloComputation, HloInstruction
-from compiler.hlo.shape import ArrayShape, TupleShape
+from compiler.hlo.ir import HloInstruction
+from compiler.hlo.scalar_computations import key_order
+from compiler.hlo.shape import TupleShape
 from compiler.passes.expanders.topk_expander import MAX_K, of_order_key, order_key
 from compiler.rewrite.emitter import Emitter
 
@@ -106,7 +106,7 @@ def _by_sort(e: Emitter, flat: Instr, order: Instr, k: int) -> tuple[Instr, Inst
     dims = (flat.array.dims[0], k, _GROUP)
     first = e.multiply(order, e.like(order, _GROUP))
     place = e.add(e.broadcast(first, dims, (0, 1)), e.positions(dims, 2))
-    comparator = _order(e, flat.array, "GT")
+    comparator = key_order(e.module, "by_key", (flat.array.dtype, S32), "GT")
     found = e.sort((flat, e.shaped(place, flat.array.dims)), 1, comparator, stable=True)
     best, where = (e.part(e.get_tuple_element(found, i), 1, 0, k) for i in (0, 1))
     return best, where
@@ -123,17 +123,4 @@ def _topk(e: Emitter, rows: Instr, k: int) -> tuple[Instr, Instr]:
 def _groups_in_order(e: Emitter, best: Instr, k: int) -> Instr:
     """The k groups of the greatest elements, in order of position: [rows, k]."""
     found = _topk(e, best, k)[1]
-    b = HloBuilder("by_place", e.module)
-    x, y = (b.parameter(ArrayShape(S32, ())) for _ in range(2))
-    by_place = b.build(b.instruction("compare", (x, y), {"direction": "LT"}))
-    return e.sort((found,), 1, by_place, stable=False)
-
-
-def _order(e: Emitter, array: ArrayShape, direction: str) -> HloComputation:
-    """A comparator of keys; places are not looked at."""
-    b = HloBuilder("by_key", e.module)
-    key, place = ArrayShape(array.dtype, ()), ArrayShape(S32, ())
-    x, y = b.parameter(key), b.parameter(key)
-    b.parameter(place)
-    b.parameter(place)
-    return b.build(b.instruction("compare", (x, y), {"direction": direction}))
+    return e.sort((found,), 1, key_order(e.module, "by_place", (S32,), "LT"), stable=False)
