@@ -42,6 +42,11 @@ def holds(target: DType, source: DType) -> bool:
     return fits and fine and b.has_zero >= a.has_zero
 
 
+def has_nan(dtype: DType) -> bool:
+    """Whether the type can say that something is not a number."""
+    return "nan" in _of(dtype).special
+
+
 def converts_as_one(first: DType, middle: DType, last: DType) -> bool:
     """Whether converting `first` to `middle` to `last` is converting `first` to `last`.
 

@@ -99,8 +99,9 @@ def _turned(version: Version, order: tuple[int, ...]) -> Version:
 
 def _is_finite(e: Emitter, array: HloInstruction) -> HloInstruction:
     """Whether all numbers are finite, also when the MXU has rounded them to bf16."""
-    dtype = array.array.dtype
-    largest = e.total(e.unary("abs", array), *range(array.array.rank), kind="maximum")
+    sizes = e.unary("abs", array)  # of complex numbers these are real
+    dtype = sizes.array.dtype
+    largest = e.total(sizes, *range(array.array.rank), kind="maximum")
     return e.compare(largest, e.constant(dtype, _limit(dtype)), "LE")
 
 

@@ -20,6 +20,7 @@ from compiler.hlo.evaluator.context import (
     storage_dtype,
     unsupported,
 )
+from compiler.hlo.evaluator.extremes import maximum, minimum
 from compiler.hlo.evaluator.numerics import (
     cast_exactly_once,
     convert,
@@ -110,34 +111,14 @@ def _complex(re: Array, im: Array) -> Array:
     return result
 
 
-def _maximum(x: Array, y: Array) -> Array:
-    """The greater one, +0 of two zeros of different sign; NaN if one is."""
-    result = np.asarray(np.maximum(x, y))
-    return _signed_zeros(result, x, y, 1)
-
-
-def _minimum(x: Array, y: Array) -> Array:
-    """The smaller one, -0 of two zeros of different sign; NaN if one is."""
-    result = np.asarray(np.minimum(x, y))
-    return _signed_zeros(result, x, y, -1)
-
-
-def _signed_zeros(result: Array, x: Array, y: Array, sign: int) -> Array:
-    """NumPy takes either of two zeros; the sum of zeros is -0 where both are."""
-    if result.dtype.kind != "f":
-        return result
-    is_zero = (x == 0) & (y == 0)
-    return np.where(is_zero, sign * (sign * x + sign * y), result) if is_zero.any() else result
-
-
 _BINARY: dict[str, Callable[[Array, Array], Array]] = {
     "add": np.add,
     "and": np.bitwise_and,
     "atan2": _atan2,
     "complex": _complex,
     "divide": _divide,
-    "maximum": _maximum,
-    "minimum": _minimum,
+    "maximum": maximum,
+    "minimum": minimum,
     "mulhi": integer_ops.multiply_high,
     "multiply": np.multiply,
     "or": np.bitwise_or,
@@ -203,7 +184,7 @@ def _select(ctx: Context, instr: HloInstruction, operands: Operands) -> Array:
 
 def _clamp(ctx: Context, instr: HloInstruction, operands: Operands) -> Array:
     low, value, high = (widen(operand) for operand in operands)
-    return finish(ctx, instr, _minimum(_maximum(low, value), high))
+    return finish(ctx, instr, minimum(maximum(low, value), high))
 
 
 def _multiply_add(ctx: Context, instr: HloInstruction, operands: Operands) -> Array:

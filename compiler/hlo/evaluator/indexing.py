@@ -12,7 +12,7 @@ import numpy as np
 from compiler.hlo.dtypes import from_numpy
 from compiler.hlo.evaluator.context import Array, Context, Handler, Operands, Value
 from compiler.hlo.evaluator.monoid import Monoid, monoid_of
-from compiler.hlo.evaluator.numerics import widen
+from compiler.hlo.evaluator.numerics import cast_exactly_once, widen
 from compiler.hlo.ir import HloComputation, HloInstruction
 
 
@@ -196,19 +196,8 @@ def _scatter_monoid(flat: Array, targets: Array, line: Array, monoid: Monoid) ->
     """Combine in place."""
     wide, updates = widen(flat), widen(line)
     result = wide.copy()
-    monoid.ufunc.at(result, targets, updates)
-    if wide.dtype.kind == "f" and monoid.opcode in ("maximum", "minimum"):
-        _order_zeros(result, wide, targets, updates, is_negative=monoid.opcode == "minimum")
-    return result.astype(flat.dtype)
-
-
-def _order_zeros(
-    result: Array, flat: Array, targets: Array, updates: Array, *, is_negative: bool
-) -> None:
-    """The extreme of zeros of both signs: -0 lies below +0, which NumPy's functions do not know."""
-    found = (flat == 0) & (np.signbit(flat) == is_negative)
-    np.logical_or.at(found, targets, (updates == 0) & (np.signbit(updates) == is_negative))
-    result[(result == 0) & found] = -0.0 if is_negative else 0.0
+    monoid.combine_at(result, targets, updates)
+    return cast_exactly_once(result, flat.dtype)
 
 
 def _scatter_rounds(

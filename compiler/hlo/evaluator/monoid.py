@@ -1,4 +1,4 @@
-"""Reducers that are one associative, commutative operation: their ufunc, identity and sums.
+"""Reducers of one associative, commutative operation: how it combines, its identity and sums.
 
 Sums of narrow floats accumulate in f32, sums of f32 over a non-contiguous axis in f64 (NumPy's
 pairwise summation only works along the innermost axis).
@@ -6,7 +6,7 @@ pairwise summation only works along the innermost axis).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -15,6 +15,14 @@ import numpy.typing as npt
 
 from compiler.hlo.attributes import Window
 from compiler.hlo.dtypes import from_numpy
+from compiler.hlo.evaluator.extremes import (
+    maximum,
+    maximum_at,
+    minimum,
+    minimum_at,
+    reduce_maximum,
+    reduce_minimum,
+)
 from compiler.hlo.evaluator.numerics import widen
 from compiler.hlo.identities import identity
 from compiler.hlo.ir import HloComputation, HloInstruction
@@ -22,14 +30,34 @@ from compiler.hlo.representability import holds
 
 Array: TypeAlias = npt.NDArray[Any]
 
-_UFUNCS: dict[str, np.ufunc] = {
-    "add": np.add,
-    "and": np.bitwise_and,
-    "maximum": np.maximum,
-    "minimum": np.minimum,
-    "multiply": np.multiply,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
+Axes: TypeAlias = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class _Operation:
+    """One operation on two arrays, along axes in an accumulator's type, and in place at targets."""
+
+    combine: Callable[[Array, Array], Array]
+    reduce: Callable[[Array, Axes, np.dtype[np.generic]], Array]
+    combine_at: Callable[[Array, Array, Array], None]
+
+
+def _of_ufunc(ufunc: np.ufunc) -> _Operation:
+    return _Operation(
+        ufunc,
+        lambda array, axes, dtype: np.asarray(ufunc.reduce(array, axis=axes, dtype=dtype)),
+        ufunc.at,
+    )
+
+
+_OPERATIONS: dict[str, _Operation] = {
+    "add": _of_ufunc(np.add),
+    "and": _of_ufunc(np.bitwise_and),
+    "maximum": _Operation(maximum, lambda x, axes, _: reduce_maximum(x, axes), maximum_at),
+    "minimum": _Operation(minimum, lambda x, axes, _: reduce_minimum(x, axes), minimum_at),
+    "multiply": _of_ufunc(np.multiply),
+    "or": _of_ufunc(np.bitwise_or),
+    "xor": _of_ufunc(np.bitwise_xor),
 }
 
 
@@ -38,8 +66,7 @@ def monoid_of(body: HloComputation) -> Monoid | None:
     root = body.root_instruction
     if root.opcode == "convert" and _is_widening(root.operands[0], root):
         root = root.operands[0]
-    ufunc = _UFUNCS.get(root.opcode)
-    if ufunc is None or len(body.parameters) != 2:
+    if root.opcode not in _OPERATIONS or len(body.parameters) != 2:
         return None
     sources = [
         operand.operands[0]
@@ -48,7 +75,7 @@ def monoid_of(body: HloComputation) -> Monoid | None:
         for operand in root.operands
     ]
     same = {id(source) for source in sources} == {id(p) for p in body.parameters}
-    return Monoid(root.opcode, ufunc) if same else None
+    return Monoid(root.opcode) if same else None
 
 
 def _is_widening(wide: HloInstruction, narrow: HloInstruction) -> bool:
@@ -61,7 +88,14 @@ class Monoid:
     """An associative, commutative operation of two scalars."""
 
     opcode: str
-    ufunc: np.ufunc
+
+    def combine(self, x: Array, y: Array) -> Array:
+        """Element by element."""
+        return _OPERATIONS[self.opcode].combine(x, y)
+
+    def combine_at(self, flat: Array, targets: Array, updates: Array) -> None:
+        """Take each update into the element at its target, in place."""
+        _OPERATIONS[self.opcode].combine_at(flat, targets, updates)
 
     def reduce(self, array: Array, axes: tuple[int, ...]) -> Array:
         """Reduce over axes; the result is wide (f32 for bf16) and lacks the initial value."""
@@ -71,14 +105,12 @@ class Monoid:
         if any(wide.shape[axis] == 0 for axis in axes):
             kept = [n for axis, n in enumerate(wide.shape) if axis not in axes]
             return np.full(kept, self.identity(wide.dtype), wide.dtype)
+        if wide.dtype == np.bool_ and self.opcode == "add":
+            return np.asarray(np.bitwise_or.reduce(wide, axis=axes))
         dtype = wide.dtype
         if dtype != np.float32 or array.ndim - 1 not in axes:
             dtype = self._accumulator(dtype)
-        if wide.dtype == np.bool_ and self.opcode == "add":
-            return np.asarray(np.bitwise_or.reduce(wide, axis=axes))
-        if self.opcode in ("add", "multiply"):
-            return np.asarray(self.ufunc.reduce(wide, axis=axes, dtype=dtype))
-        return np.asarray(self.ufunc.reduce(wide, axis=axes))
+        return _OPERATIONS[self.opcode].reduce(wide, axes, dtype)
 
     def _accumulator(self, dtype: np.dtype[np.generic]) -> np.dtype[np.generic]:
         if self.opcode not in ("add", "multiply"):
@@ -120,12 +152,12 @@ class Monoid:
         while True:
             if size & power:
                 part = doubled[done * dilation : done * dilation + count]
-                result = part if result is None else self.ufunc(result, part)
+                result = part if result is None else self.combine(result, part)
                 done += power
             if done == size:
                 break
             step = power * dilation
-            doubled = self.ufunc(doubled[:-step], doubled[step:])
+            doubled = self.combine(doubled[:-step], doubled[step:])
             power *= 2
         assert result is not None
         return np.moveaxis(result, 0, axis)

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from compiler.hlo.dtypes import DType, from_numpy
+from compiler.hlo.representability import has_nan
 
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 _UNSIGNED = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
@@ -30,7 +31,10 @@ def widen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def cast_exactly_once(array: npt.NDArray[Any], target: np.dtype[np.generic]) -> npt.NDArray[Any]:
-    """Cast a computed array to its result type; narrow integers wrap, floats round to nearest."""
+    """Cast a computed array to its result type; narrow integers wrap, floats round to nearest.
+
+    A NaN of either sign becomes -0 in a type without NaN, as in XLA.
+    """
     if array.dtype == target:
         return array
     dtype = from_numpy(target)
@@ -38,6 +42,8 @@ def cast_exactly_once(array: npt.NDArray[Any], target: np.dtype[np.generic]) -> 
         return wrap_narrow(array, dtype)
     if np.iscomplexobj(array) and not dtype.is_complex:
         array = array.real
+    if dtype.is_float and array.dtype.kind == "f" and not has_nan(dtype):
+        array = np.where(np.isnan(array), array.dtype.type(-0.0), array)
     return array.astype(target)
 
 

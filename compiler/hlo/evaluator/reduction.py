@@ -58,7 +58,7 @@ def _reduce(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
     has_elements = all(arrays[0].shape[axis] for axis in axes)
     if monoid is not None and len(arrays) == 1 and has_elements:
         total = monoid.reduce(arrays[0], axes)
-        return _packed(ctx, instr, [monoid.ufunc(widen(starts[0]), total)])
+        return _packed(ctx, instr, [monoid.combine(widen(starts[0]), total)])
     kept = [axis for axis in range(arrays[0].ndim) if axis not in axes]
     shape = [arrays[0].shape[axis] for axis in kept]
     count = math.prod(arrays[0].shape[axis] for axis in axes)
@@ -91,7 +91,7 @@ def _reduce_window(ctx: Context, instr: HloInstruction, operands: Operands) -> V
     if monoid is not None and len(arrays) == 1:
         wide = widen(arrays[0])
         padded = pad_array(wide, monoid.identity(wide.dtype), edges)
-        result = monoid.ufunc(widen(starts[0]), monoid.slide(padded, window, extents))
+        result = monoid.combine(widen(starts[0]), monoid.slide(padded, window, extents))
         return _packed(ctx, instr, [result])
     padded_arrays = [pad_array(x, start, edges) for x, start in zip(arrays, starts, strict=True)]
     inside = pad_array(np.ones(arrays[0].shape, np.bool_), np.zeros((), np.bool_), edges)

@@ -385,3 +385,27 @@ ENTRY e {{
     np.testing.assert_array_equal(less, np.triu(np.ones((count, count), bool), 1))
     (got,) = tpuc.compile(text)(values)
     np.testing.assert_array_equal(got, less)
+
+
+@pytest.mark.parametrize(("opcode", "want"), [("minimum", -0.0), ("maximum", 0.0)])
+@pytest.mark.parametrize("operands", [(-0.0, 0.0), (0.0, -0.0)])
+def test_extremes_of_zeros_of_both_signs(
+    opcode: str, want: float, operands: tuple[float, float]
+) -> None:
+    start, element = operands
+    text = f"""extreme {{ a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] {opcode}(a, b) }}
+    ENTRY e {{ x = f32[3] parameter(0) s = f32[] parameter(1)
+      whole = f32[] reduce(x, s), dimensions={{0}}, to_apply=extreme
+      slid = f32[3] reduce-window(x, s), window={{size=1}}, to_apply=extreme
+      ROOT r = (f32[], f32[3]) tuple(whole, slid) }}"""
+    x, s = np.full(3, element, np.float32), np.float32(start)
+    for got in (*run(text, x, s), *tpuc.compile(text)(x, s)):
+        assert (np.signbit(got) == np.signbit(want)).all()
+
+
+@pytest.mark.parametrize("dtype", ["f4e2m1fn", "f6e2m3fn", "f6e3m2fn"])
+def test_nan_of_either_sign_is_minus_zero_in_a_type_without(dtype: str) -> None:
+    text = f"""ENTRY e {{ a = f32[2] parameter(0) b = {dtype}[2] convert(a) ROOT c = f32[2] convert(b) }}"""
+    nan = np.array([0x7FC00000, 0xFFC00000], np.uint32).view(np.float32)
+    for got in (run(text, nan)[0], tpuc.compile(text)(nan)[0]):
+        assert (got == 0).all() and np.signbit(got).all()
