@@ -16,6 +16,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from compiler.analysis.code_costs import WindowCosts
 from compiler.analysis.indexing_boxes import Box
 from compiler.analysis.kernel_vmem import VREG_TILE_BYTES, box_vreg_tiles
 from compiler.analysis.sublane_axis import box_registers
@@ -29,19 +30,6 @@ from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.geometry import LANES, SUBLANES
 from tpu_sim.isa.program import HBM, VMEM
 from tpu_sim.isa.timing import dma_cost
-
-_OPS_A_CYCLE = 2.5
-"""Vector operations that a bundle of a stage holds on the average, of four VALU slots (assumed)."""
-_PREPARE_CYCLES = 4
-"""For a packed bf16 tile of a dot operand, more where it is transposed."""
-_DOT_STEP_CYCLES = 100
-"""To fill and drain the MXUs in a pass of a step."""
-_STEP_CYCLES = 40
-"""Of scalar work in a step."""
-_WINDOW_CYCLES = 12
-"""Of scalar work for a window in a step."""
-_ACCUMULATE_CYCLES = 1
-"""For an f32 tile that is added to in VMEM."""
 
 
 def _depth(dot: HloInstruction, plan: WindowPlan) -> int:
@@ -68,7 +56,8 @@ def plan_cost(kernel: KernelPlan, chip: Chip) -> PlanCost:
     period = max(step_dma + carried, compute)
     if windows:
         period = max(period, (step_dma + compute + latency) / 2)
-    overhead = _STEP_CYCLES + (_WINDOW_CYCLES + chip.dma_wait_cycles) * len(windows)
+    costs = WindowCosts.of(chip)
+    overhead = costs.step + (costs.window + chip.dma_wait_cycles) * len(windows)
     ends = first + last + latency * (bool(inputs) + bool(outputs))
     ends += chip.core_sync_cycles if cores > 1 else 0
     waits = ends + (steps - 1) * (period - compute) + max(0.0, carried - compute)
@@ -128,7 +117,8 @@ def plan_traffic(plan: WindowPlan) -> Traffic:
 def least_cycles(steps: int, chip: Chip) -> float:
     """What no plan of so many steps stays below: two fetches in flight, each takes the latency."""
     steps = -(-steps // chip.cores_per_device)
-    return (steps - 1) * (chip.dma_latency_cycles / 2 + _STEP_CYCLES) + 2 * chip.dma_latency_cycles
+    step = chip.dma_latency_cycles / 2 + WindowCosts.of(chip).step
+    return (steps - 1) * step + 2 * chip.dma_latency_cycles
 
 
 def _window_bytes(window: OperandWindow) -> int:
@@ -154,12 +144,13 @@ def _step_compute(kernel: KernelPlan, chip: Chip) -> float:
     """Cycles of one step's stages."""
     body, plan = kernel.body, kernel.windows
     outer = max((_lanes_tiles(w) for w in plan.outputs), default=1)
-    cycles = outer * body.operations / _OPS_A_CYCLE
+    rate = WindowCosts.of(chip).operations
+    cycles = outer * body.operations / rate
     for reduce in body.reduces:
         box = plan.depths.get(reduce)
         node = reduce if isinstance(reduce.shape, ArrayShape) else next(iter(reduce.users))
         tiles = _reduce_tiles(reduce, box, plan.boxes.get(node))
-        cycles += tiles * (2 + body.operations / _OPS_A_CYCLE)
+        cycles += tiles * (2 + body.operations / rate)
     for stage in kernel.stages:
         if isinstance(stage, MatmulStage):
             cycles += _dot_cycles(stage, kernel, chip)
@@ -186,6 +177,7 @@ def _reduce_tiles(reduce: HloInstruction, box: Box | None, result: Box | None) -
 def _dot_cycles(stage: MatmulStage, kernel: KernelPlan, chip: Chip) -> float:
     """MXU cycles of a step, and what preparing operands takes, spread over the steps."""
     dot, plan, parts = stage.node, kernel.windows, kernel.parts
+    costs = WindowCosts.of(chip)
     box = plan.boxes[dot]
     batch = math.prod(box.extent[:-2])
     rows = max(-(-box.extent[-2] // 16), 8)  # latching a block takes as long as 8 matmuls
@@ -193,14 +185,14 @@ def _dot_cycles(stage: MatmulStage, kernel: KernelPlan, chip: Chip) -> float:
     depth = -(-_depth(dot, plan) // LANES) / (2 if parts.integer else 1)
     matmuls = batch * rows * cols * depth * parts.passes
     cycles = matmuls * chip.matmul_cycles / chip.mxu_sustained / chip.mxu_units
-    cycles += _DOT_STEP_CYCLES * parts.passes
+    cycles += costs.dot_step * parts.passes
     if dot in plan.depths:
-        cycles += _ACCUMULATE_CYCLES * box_vreg_tiles(ArrayShape(F32, dot.array.dims), box.extent)
+        cycles += costs.accumulation * box_vreg_tiles(ArrayShape(F32, dot.array.dims), box.extent)
     for node, operand in zip(dot.operands, stage.operands, strict=True):
         if not operand.parts:
             continue
         tiles = box_vreg_tiles(ArrayShape(BF16, node.array.dims), operand.box.extent)
         moving = plan.moving_dims(operand.box.low)
         times = math.prod(d.steps for d in plan.grid[: moving[-1] + 1]) if moving else 1
-        cycles += _PREPARE_CYCLES * tiles * len(operand.parts) * times / plan.steps
+        cycles += costs.preparation * tiles * len(operand.parts) * times / plan.steps
     return cycles

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 
 from compiler.analysis import vmem_shares
+from compiler.analysis.code_costs import GatherCosts
 from compiler.analysis.gather_dims import GatherDims, has_rows, is_large, is_wide
 from compiler.analysis.indexing_boxes import tile_units, whole_box
 from compiler.analysis.kernel_vmem import GUARD_ROWS, box_vreg_tiles, held_rows
@@ -40,10 +41,6 @@ _FEWEST_SLICES = 64
 _TOGETHER = 8
 _ROW_TILES = 4
 """Registers of rows in one body."""
-_SLICE_CYCLES = 3  # to find a slice and copy its first register, about
-_PACKED_ROW_CYCLES = 6  # the same of a row that is part of its words
-_DMA_CYCLES = 12  # of a slice that is a transfer of its own
-_PACKED_DMA_CYCLES = 25  # of a row that is part of its words
 
 
 def shape_in_memory(fusion: HloInstruction, parameter: HloInstruction) -> ArrayShape:
@@ -84,9 +81,10 @@ def _is_faster(dims: GatherDims, shapes: tuple[ArrayShape, ArrayShape], chip: Ch
     is_packed = is_row and source.dtype.packing > 1
     rate = chip.hbm_bytes_per_cycle
     moved = byte_size(result) / rate
-    first = _PACKED_ROW_CYCLES if is_packed else _SLICE_CYCLES
+    costs = GatherCosts.of(chip)
+    first = costs.packed_row if is_packed else costs.slice
     here = byte_size(source) / rate + max(moved, count * (first + tiles - 1))
-    return here < max(2 * moved, count * (_PACKED_DMA_CYCLES if is_packed else _DMA_CYCLES))
+    return here < max(2 * moved, count * (costs.packed_transfer if is_packed else costs.transfer))
 
 
 def _block_rows(dims: GatherDims, result: ArrayShape) -> int:

@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from compiler.analysis import vmem_shares
+from compiler.analysis.code_costs import ElementCosts
 from compiler.analysis.kernel_vmem import GUARD_ROWS, VREG_TILE_BYTES, box_vreg_tiles
 from compiler.analysis.scatter_dims import (
     ScatterDims,
@@ -31,21 +32,13 @@ from compiler.analysis.scatter_dims import (
 )
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.geometry import LANES, SUBLANES
+from tpu_sim.isa.instruction import Slot
 
 VREG = 1024
 """Updates in a register."""
 _CHUNK_VREGS = 32
 _COPIES = (1024, 128, 64, 32, 16, 8, 4, 2, 1)
 _TOGETHER = (4, 2, 1)
-_ROTATION_CYCLES = 0.95
-"""Of one lane distance: two rotations, a comparison, a selection, an addition."""
-_LANE_ROTATION_CYCLES = 1.5
-"""The same where all rotations are along lanes."""
-_BODY_CYCLES = 60
-_TABLE_CYCLES = 1.5
-"""To clear a register of a table, and to add it to another one."""
-_ROW_CYCLES = 16
-"""What an update takes at least that is combined by itself."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +66,7 @@ def element_cut(dims: ScatterDims, chip: Chip, *, stays: bool = False) -> Elemen
     found = list(_cuts(dims, chip, stays=stays))
     best = min(found, key=lambda cut: cut.cycles, default=None)
     is_alone = best is not None and bool(dims.window_dims)  # no other kernel takes this form
-    if best is None or (best.cycles > _ROW_CYCLES * dims.vectors and not is_alone):
+    if best is None or (best.cycles > ElementCosts.of(chip).alone * dims.vectors and not is_alone):
         return None
     return best
 
@@ -159,7 +152,8 @@ def _cuts_of(
     dims: ScatterDims, chip: Chip, part: int, table: int, left: int, chunk: int
 ) -> Iterator[ElementCut]:
     """With parts whose table has `table` registers, and `left` rows of VMEM for all tables."""
-    store = chip.store_indexed_cycles
+    store, costs = chip.store_indexed_cycles, ElementCosts.of(chip)
+    load = chip.load_indexed_cycles / chip.slot_count(Slot.LOAD)
     vregs = -(-dims.vectors // VREG)
     parts = -(-dims.operand.array.dims[0] // part)
     registers = vregs * _registers(dims) * (1 if is_cut_by_windows(dims) else parts)
@@ -168,7 +162,7 @@ def _cuts_of(
     moved += registers * VREG_TILE_BYTES / chip.hbm_bytes_per_cycle
     lanes = LANES if dims.window_dims else VREG  # that may mean the same place
     if replaces(dims.scatter):
-        cycles = moved + registers * (store + _BODY_CYCLES)
+        cycles = moved + registers * (store + costs.body)
         if left >= 0:
             yield ElementCut(chunk, 1, 1, part, cycles, replaces=True)
         return
@@ -183,10 +177,10 @@ def _cuts_of(
                 continue
             if tiles * VREG_TILE_BYTES >= 1 << 32:
                 continue  # a word's number has 32 bits, with a sign
-            one = _LANE_ROTATION_CYCLES if dims.window_dims else _ROTATION_CYCLES
+            one = costs.lane_rotation if dims.window_dims else costs.rotation
             rotations = (lanes // copies - 1) * one
-            chain = store * together + chip.latency("load_indexed") + _BODY_CYCLES
-            body = max(chain, together * (chip.load_indexed_cycles / 3 + rotations))
-            cycles = moved + registers / together * body + _TABLE_CYCLES * tiles * parts
+            chain = store * together + chip.latency("load_indexed") + costs.body
+            body = max(chain, together * (load + rotations))
+            cycles = moved + registers / together * body + costs.table * tiles * parts
             whole = chunk if dims.window_dims else chunk // together * together
             yield ElementCut(whole, together, copies, part, cycles, replaces=False)

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from compiler.analysis import vmem_shares
+from compiler.analysis.code_costs import ScatterCosts
 from compiler.analysis.indexing_boxes import tile_units
 from compiler.analysis.kernel_vmem import GUARD_ROWS, box_vreg_tiles
 from compiler.analysis.scatter_dims import ScatterDims, combines_rows
@@ -31,15 +32,10 @@ from tpu_sim.isa.geometry import LANES, SUBLANES
 Dims = tuple[int, ...]
 _UPDATE_SHARES = (0.5, 0.25, 0.1)  # of that, for updates
 _MAX_STAGED_WORDS = 65536
-_SKIP_CYCLES = 10  # to find that an update is not for the block in VMEM
-_COMPONENT_CYCLES = 6  # more for each component of its index
 _ROW_TILES = 8
 """Registers across of rows that go eight at a time."""
-_ROW_CYCLES = 2  # of such a row, and what more registers take
-_ROW_TILE_CYCLES = 1.5
 _GROUPS = (16, 8, 4, 2)
-_UPDATE_CYCLES = 60  # to find where an update's tiles lie, and to combine it
-_TRIP_CYCLES = 2  # DMA latencies of a round trip to HBM and back
+_TRANSFERS = 2  # of an update: its tiles come and go
 
 
 @dataclass(frozen=True)
@@ -230,10 +226,11 @@ class ScatterCutter:
         steps = parts * -(-self.dims.vectors // cut.chunk) * self.dims.batches
         moved = sum(byte_size(u.array) for u in self._parameters())
         moved = moved if steps > 1 else 0  # else they stay
-        one = float(_SKIP_CYCLES + _COMPONENT_CYCLES * self.dims.components)
+        costs = ScatterCosts.of(self.chip)
+        one = costs.skipped + costs.component * self.dims.components
         if cut.by_rows:
             tiles = -(-blocks[-1] // LANES)
-            one = _ROW_CYCLES * self.dims.components + _ROW_TILE_CYCLES * (tiles - 1)
+            one = costs.row * self.dims.components + costs.row_tile * (tiles - 1)
         look = self._updates() * parts * one
         if cut.by_rows and self.dims.is_sorted:  # a block looks at chunks that have some for it
             look *= min(1.0, cut.chunk / self.dims.vectors + 1 / passes)
@@ -290,8 +287,9 @@ class ScatterCutter:
         copied = 0.0 if self.in_place else self._copy_cycles()
         parts = math.prod(-(-n // p) for n, p in zip(self.windows, pieces, strict=True))
         around = self._around_rows(pieces) * 2 * 512 / self.chip.hbm_bytes_per_cycle
-        trip = _TRIP_CYCLES * (self.chip.dma_latency_cycles + self.chip.dma_wait_cycles)
-        return copied + self._updates() * parts * (trip / group + _UPDATE_CYCLES + around)
+        trip = _TRANSFERS * (self.chip.dma_latency_cycles + self.chip.dma_wait_cycles)
+        one = trip / group + ScatterCosts.of(self.chip).update + around
+        return copied + self._updates() * parts * one
 
 
 def _windows_of(operand: HloInstruction) -> int:

@@ -28,7 +28,7 @@ from compiler.passes.dimension_order.arrays import HANDED_ON, Arrays
 from compiler.passes.dimension_order.dots import Form
 from compiler.passes.dimension_order.forms import (
     carried,
-    form,
+    fused_form,
     is_fused,
     plain,
 )
@@ -82,7 +82,7 @@ class ActivationOrders:
         if not _may_move(instr):
             return plain(instr)
         orders = [self.order(o) for o in instr.operands]
-        return form(instr, orders, self.order(instr))
+        return fused_form(instr, orders, self.order(instr))
 
     def _give(self, instr: Instr, order: Order, index: int = 0) -> None:
         """Let an array lie so, unless it has an order or cannot have one."""
@@ -132,7 +132,7 @@ def _result_order(user: Instr, slot: int, order: Order) -> Order | None:
     rank = user.array.rank
     lies = [descending(o.array.rank) for o in user.operands]
     lies[slot] = order
-    taken = form(user, lies, order if len(order) == rank else descending(rank))
+    taken = fused_form(user, lies, order if len(order) == rank else descending(rank))
     return taken.result if taken.operands[slot] == order else None
 
 
@@ -151,7 +151,7 @@ def _operand_orders(instr: Instr, order: Order) -> Iterator[tuple[Instr, Order]]
     else:
         ranks = [o.array.rank for o in instr.operands]
         lies = [order if rank == len(order) else descending(rank) for rank in ranks]
-        found = form(instr, lies, order)
+        found = fused_form(instr, lies, order)
         if found.result == order:
             yield from zip(instr.operands, found.operands, strict=True)
 

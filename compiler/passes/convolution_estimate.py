@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from compiler.analysis.code_costs import ConvolutionCosts, KernelCosts
 from compiler.analysis.dot_parts import stated_precision
 from compiler.hlo.attributes import WindowDim
 from compiler.hlo.ir import HloInstruction
@@ -23,30 +24,10 @@ from tpu_sim.isa.geometry import LANES, SUBLANES
 
 _MXU_ROWS = 16
 _PASSES = {"default": 1, "high": 3, "highest": 6}
-_ROW_PIECES = 1.5
-"""Cycles of a piece whose rows are whole tiles: of the batch, or of positions without taps."""
-_WHOLE_PIECES = 0.5
-"""The same where features fill the lanes."""
-_POSITION_PIECES = 3.5
-"""Cycles of a piece that begins at any row."""
-GATHERED_PIECES = 3.5
-"""Cycles of a piece of a kernel that does nothing else."""
-_BAND_PIECES = 10.0
-"""Cycles of a piece of a kernel that is made a band."""
-_MOST_BAND_VREG = 140.0
-"""Cycles of a vreg of one, whatever it is made of."""
-_TRANSPOSED_BLOCK = 80.0
-"""Cycles of a 128x128 block of bf16 in the transpose unit."""
-_GATHERED_BLOCK = 160.0
-"""Cycles of one whose rows are put together from slices."""
 _MOST_PLANES = 32
 """Taps times features out whose planes are added in one kernel: registers hold half as many as they are."""
-_ADDED_PLANE = 10.0
-"""Cycles of a register of one plane that is moved by a tap and added."""
 _WORTH_PLANES = 0.75
 """Of the estimate with taps before the product: beyond, planes are not tried."""
-KERNEL_CYCLES = 4000.0
-"""What one more kernel costs: launch, first and last block."""
 _MEMORY_SHARE = 0.85
 """Of the bandwidth of device memory that a kernel gets which moves data."""
 
@@ -135,11 +116,12 @@ def _after_cycles(sizes: ConvSizes, chip: Chip) -> float:
     source = math.prod(sizes.image) * sizes.batch
     columns = sizes.taps * sizes.out
     product = sizes.passes * product_cycles(source, sizes.features, columns, chip)
-    turned = source / LANES * -(-columns // LANES) * _GATHERED_BLOCK
+    costs, kernels = ConvolutionCosts.of(chip), KernelCosts.of(chip)
+    turned = source / LANES * -(-columns // LANES) * costs.gathered_block
     read = memory_cycles(moved_bytes(source, sizes.features, sizes.item_bytes), chip)
     last = sizes.image[-1]
     planes = source // last * -(-last // LANES) / SUBLANES * columns
-    return 2 * KERNEL_CYCLES + max(product + turned, read) + planes * _ADDED_PLANE
+    return 2 * kernels.alone + max(product + turned, read) + planes * costs.plane
 
 
 def _rows_cycles(sizes: ConvSizes, chip: Chip) -> float:
@@ -152,7 +134,10 @@ def _rows_cycles(sizes: ConvSizes, chip: Chip) -> float:
     is_tiled = sizes.window[-1:] == (WindowDim(1),) and sizes.positions[-1] % _MXU_ROWS == 0
     is_straight = inside or is_tiled
     whole = sizes.features % LANES == 0
-    each = (_WHOLE_PIECES if whole else _ROW_PIECES) if is_straight else _POSITION_PIECES
+    costs = ConvolutionCosts.of(chip)
+    each = costs.position_piece
+    if is_straight:
+        each = costs.whole_piece if whole else costs.row_piece
     holes = math.prod(d.base_dilation for d in sizes.window)
     source = math.prod(sizes.image) * sizes.batch
     read = moved_bytes(source * (holes if inside else 1), sizes.features, sizes.item_bytes)
@@ -163,7 +148,7 @@ def _rows_cycles(sizes: ConvSizes, chip: Chip) -> float:
         turning += movement_cycles(sizes.image_bytes, read, 0, chip)
     if inside and not sizes.is_result_made:
         turning += movement_cycles(written, written, 0, chip)
-    return KERNEL_CYCLES + busy + turning
+    return KernelCosts.of(chip).alone + busy + turning
 
 
 def moved_bytes(rows: int, lanes: int, item_bytes: int) -> int:
@@ -179,20 +164,22 @@ def memory_cycles(count: int, chip: Chip) -> float:
 def movement_cycles(read: int, written: int, pieces: float, chip: Chip) -> float:
     """Cycles of a kernel that reads and writes so many bytes and moves so many vregs."""
     moving = memory_cycles(read + written, chip)
-    return KERNEL_CYCLES + max(moving, pieces * GATHERED_PIECES)
+    gathering = pieces * ConvolutionCosts.of(chip).gathered_piece
+    return KernelCosts.of(chip).alone + max(moving, gathering)
 
 
 def turned_movement_cycles(read: int, written: int, blocks: int, chip: Chip) -> float:
     """Cycles of moving so many bytes, and of gathering and turning so many 128x128 blocks."""
     moving = movement_cycles(read, read, 0, chip) + memory_cycles(read + written, chip)
-    return max(moving, blocks * _GATHERED_BLOCK)
+    return max(moving, blocks * ConvolutionCosts.of(chip).gathered_block)
 
 
-def band_cycles(depth: int, columns: int, out: int) -> float:
+def band_cycles(depth: int, columns: int, out: int, chip: Chip) -> float:
     """Cycles of a band of so many rows and columns, of kernels with `out` features."""
     vregs = -(-depth // SUBLANES) * -(-columns // LANES)
     pieces = -(-min(columns, LANES) // min(out, LANES))
-    return vregs * min(pieces * _BAND_PIECES, _MOST_BAND_VREG)
+    costs = ConvolutionCosts.of(chip)
+    return vregs * min(pieces * costs.band_piece, costs.band_register)
 
 
 def gradient_cycles(sizes: ConvSizes, chip: Chip) -> float:
@@ -205,14 +192,18 @@ def gradient_cycles(sizes: ConvSizes, chip: Chip) -> float:
     depth, rows = sizes.taps * sizes.features, sizes.batch * places
     product = sizes.passes * product_cycles(rows, depth, sizes.out, chip)
     narrow = min(-(-rows // LANES), -(-sizes.out // LANES))
-    turned = -(-depth // LANES) * narrow * _TRANSPOSED_BLOCK
+    costs = ConvolutionCosts.of(chip)
+    turned = -(-depth // LANES) * narrow * costs.transposed_block
     is_whole = sizes.features % SUBLANES == 0
-    each = (_WHOLE_PIECES if sizes.batch % LANES == 0 else _ROW_PIECES) if is_whole else None
+    each = costs.position_piece
+    if is_whole:
+        each = costs.whole_piece if sizes.batch % LANES == 0 else costs.row_piece
     count = -(-depth // SUBLANES) * places * -(-sizes.batch // LANES)
-    pieces = count * (each if each is not None else _POSITION_PIECES)
+    pieces = count * each
     elements = math.prod(sizes.image) * sizes.features
     image = moved_bytes(elements, sizes.batch, sizes.item_bytes)
     read = image + moved_bytes(depth, sizes.out, sizes.item_bytes)
     plain = image if sizes.along is None else sizes.image_bytes
     turning = movement_cycles(plain, image, 0, chip)
-    return KERNEL_CYCLES + max(product + turned + pieces, memory_cycles(read, chip)) + turning
+    busy = max(product + turned + pieces, memory_cycles(read, chip))
+    return KernelCosts.of(chip).alone + busy + turning

@@ -192,7 +192,7 @@ def _plan_cycles(sizes: ConvSizes, plan: _Plan, chip: Chip) -> float:
     written = moved_bytes(sizes.rows, sizes.out, sizes.item_bytes)
     pieces = sizes.rows / SUBLANES * -(-sizes.out // LANES)
     unfolding = movement_cycles(read, written, pieces, chip)
-    band = band_cycles(folded.taps * folded.features, folded.out, sizes.out)
+    band = band_cycles(folded.taps * folded.features, folded.out, sizes.out, chip)
     return total + band + convolution_cycles(folded, chip) + unfolding
 
 

@@ -18,13 +18,12 @@ from __future__ import annotations
 
 import math
 
+from compiler.analysis.code_costs import ConvolutionCosts, KernelCosts
 from compiler.hlo.attributes import ConvDims
 from compiler.hlo.cloning import clone
 from compiler.hlo.dtypes import S32
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.passes.convolution_estimate import (
-    GATHERED_PIECES,
-    KERNEL_CYCLES,
     moved_bytes,
     movement_cycles,
     product_cycles,
@@ -35,8 +34,6 @@ from compiler.rewrite.emitter import Emitter
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.geometry import LANES, SUBLANES
 
-_PART_CYCLES = 30.0
-"""Of the vector unit, to put a register together from lanes that do not begin at a whole tile."""
 _MORE_KERNELS = 3
 """What makes the kernel, checks the image and decides, beside the convolution."""
 
@@ -71,9 +68,9 @@ def _is_worthwhile(
     apart = together * product_cycles(rows, taps * features, out, chip)
     merged = product_cycles(rows, taps * features * together, out * together, chip)
     pieces = -(-rows // SUBLANES) * taps * (together - 1)
-    saved = apart - merged + pieces * GATHERED_PIECES
+    saved = apart - merged + pieces * ConvolutionCosts.of(chip).gathered_piece
     count = instr.feature_group_count // together
-    return saved * count > _MORE_KERNELS * KERNEL_CYCLES
+    return saved * count > _MORE_KERNELS * KernelCosts.of(chip).alone
 
 
 def _widened(instr: HloInstruction, chip: Chip) -> HloInstruction:
@@ -93,7 +90,7 @@ def _widened(instr: HloInstruction, chip: Chip) -> HloInstruction:
     item = max(1, image.array.dtype.bits // 8)
     read, written = (moved_bytes(positions, groups * n, item) for n in (features, features + more))
     moving = movement_cycles(read, written, 0, chip)
-    if (then - now) * groups + moving >= parts * _PART_CYCLES:
+    if (then - now) * groups + moving >= parts * ConvolutionCosts.of(chip).part:
         return instr
     e = Emitter(instr, _home(instr))
     dim = labels.input_feature

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace as replace_fields
 from itertools import islice
 
+from compiler.analysis.code_costs import KernelCosts
 from compiler.analysis.fusion_body import fusion_body
 from compiler.analysis.tiled_layout import byte_size
 from compiler.analysis.window_cost import window_moves
@@ -39,7 +40,6 @@ _LEAST_CYCLES = 50_000
 """Of a kernel that it is worth looking at."""
 _GAIN = 0.7
 """Of a kernel's cycles, what two may take in its place."""
-_LAUNCH_CYCLES = 1500
 _MOST_OPERANDS = 32
 """Of a kernel whose operands are apart."""
 _MOST_DEEP = 4
@@ -54,6 +54,7 @@ class Judge:
     def __init__(self, planner: WindowPlanner) -> None:
         self.planner = planner
         self.known: dict[Part, str] = {}
+        self.launch = int(KernelCosts.of(planner.chip).launch)
 
     def has_windows(self, fusion: HloInstruction) -> bool:
         """Whether the windows of some plan fit VMEM."""
@@ -81,7 +82,7 @@ class Judge:
 
     def cycles(self, part: Part) -> int:
         """What a part with windows is estimated to take."""
-        return self.planner.facts(part.trial(self.kind(part))).cycles + _LAUNCH_CYCLES
+        return self.planner.facts(part.trial(self.kind(part))).cycles + self.launch
 
     def cycles_below(self, limit: float, parts: Sequence[Part]) -> int:
         """What parts take together; where that reaches a limit, some number that does."""

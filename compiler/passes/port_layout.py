@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterator
 
 from compiler.analysis.aliasing import donations
+from compiler.analysis.code_costs import OrderCosts
 from compiler.analysis.gather_dims import HELD_SHARE, gather_dims
 from compiler.analysis.host_ports import HostPorts, host_ports, set_host_ports
 from compiler.analysis.port_order import Dims, port_order
@@ -27,6 +28,7 @@ from compiler.passes.dimension_order.indexed import indexed_cycles, table_bytes
 from compiler.passes.dimension_order.orders import descending
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit, remove_dead
+from tpu_sim.isa.chips import Chip
 
 Instr = HloInstruction
 _BY_ROWS = frozenset({"gather", "scatter"})
@@ -35,13 +37,11 @@ _KEEP_ROWS = with_any(Trait.ELEMENTWISE | Trait.REARRANGES)
 
 def lay_out_ports(module: HloModule, context: PassContext) -> bool:
     """Turn the parameters and results that waste most of their memory."""
-    entry, vmem_bytes = module.entry, context.chip.vmem_bytes
+    entry, chip = module.entry, context.chip
     if not all(isinstance(parameter.shape, ArrayShape) for parameter in entry.parameters):
         return False
     inputs = {
-        n: _order(p.array)
-        for n, p in enumerate(entry.parameters)
-        if not _is_read_by_rows(p, vmem_bytes)
+        n: _order(p.array) for n, p in enumerate(entry.parameters) if not _is_read_by_rows(p, chip)
     }
     inputs = {n: order for n, order in inputs.items() if not _is_descending(order)}
     outputs = dict(_result_orders(entry.root_instruction))
@@ -75,7 +75,7 @@ def _is_descending(order: Dims) -> bool:
     return order == tuple(range(len(order)))
 
 
-def _is_read_by_rows(parameter: Instr, vmem_bytes: int) -> bool:
+def _is_read_by_rows(parameter: Instr, chip: Chip) -> bool:
     """Whether it, or what is computed of it element by element, is looked up or changed by index so
     that rows had better lie together, or is the image of overlapping windows."""
     found: dict[Instr, None] = {parameter: None}
@@ -85,14 +85,14 @@ def _is_read_by_rows(parameter: Instr, vmem_bytes: int) -> bool:
         value = pending.pop()
         for user in value.users:
             if user.opcode in _BY_ROWS and user.operands[0] is value:
-                saved += _saved_cycles(user, vmem_bytes)
+                saved += _saved_cycles(user, chip)
             if user not in found and _keeps_rows(user):
                 found[user] = None
                 pending.append(user)
     return saved < 0
 
 
-def _saved_cycles(instr: Instr, vmem_bytes: int) -> float:
+def _saved_cycles(instr: Instr, chip: Chip) -> float:
     """What a lookup takes less where its table lies with its rows along the lanes: elements are then
     loaded by address from a table that lies in VMEM. Less than nothing where that cannot be."""
     if instr.opcode != "gather":
@@ -101,14 +101,14 @@ def _saved_cycles(instr: Instr, vmem_bytes: int) -> float:
     order = _order(d.operand.array)
     if not d.window_dims or d.operand_batch or order[-1] not in d.start_map:
         return -math.inf
-    if table_bytes(d.operand, order) > HELD_SHARE * vmem_bytes:
+    if table_bytes(d.operand, order) > HELD_SHARE * chip.vmem_bytes:
         return -math.inf
     window = [d.offset_dims[d.window_dims.index(i)] for i in order if i in d.window_dims]
     indices = descending(d.indices.array.rank)
-    rows = indexed_cycles(
-        instr, (descending(len(order)), indices), (*d.batch_dims, *window), vmem_bytes
-    )
-    return rows - indexed_cycles(instr, (order, indices), (*window, *d.batch_dims), vmem_bytes)
+    costs = OrderCosts.of(chip)
+    plain = (descending(len(order)), indices)
+    rows = indexed_cycles(instr, plain, (*d.batch_dims, *window), costs)
+    return rows - indexed_cycles(instr, (order, indices), (*window, *d.batch_dims), costs)
 
 
 def _keeps_rows(instr: Instr) -> bool:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 
+from compiler.analysis.code_costs import GatherCosts
 from compiler.analysis.kernel_vmem import VREG_TILE_BYTES
 from compiler.analysis.lane_costs import lane_ops
 from compiler.hlo.ir import HloInstruction
@@ -37,8 +38,6 @@ _COLUMNS = 128
 _OF_SEVERAL = 3
 """Times what storing a value takes that one of several readers must save: the others may hold it in a form of
 their own, padded or rounded, already."""
-_PICKED_CYCLES = 36
-"""To put a register together of rows that lie in eight others (measured on v5e)."""
 _MOST_VISITED = 64
 """Steps back to what a value is made of; of more, no loads are counted."""
 _LEAST_COPIES = 4
@@ -56,7 +55,11 @@ def is_better_done_once(value: HloInstruction, op_count: int, chip: Chip) -> boo
     products, has_others = _products(value)
     is_alone = len(products) == 1 and not has_others
     stored = _stored_cycles(chip)
-    if is_alone and _moves_rows_behind(value) and (_loads(value) - 1) * _PICKED_CYCLES > stored:
+    if (
+        is_alone
+        and _moves_rows_behind(value)
+        and (_loads(value) - 1) * GatherCosts.of(chip).picked > stored
+    ):
         return True
     slots = chip.slot_count(Slot.VALU)
     spent = max((_spent_cycles(value, *p, op_count, slots) for p in products), default=0.0)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 
+from compiler.analysis.code_costs import ScatterCosts
 from compiler.analysis.scatter_dims import (
     SORTED,
     ScatterDims,
@@ -37,12 +38,6 @@ from tpu_sim.isa.geometry import LANES
 
 _BLOCK_SHARE = 0.25  # of VMEM that a block of the table takes
 _COPIED_SHARE = 0.1  # where it comes from HBM, and lies there beside the result
-_PASS_CYCLES = 5.5  # to look at a row that may be of the block
-_TILE_CYCLES = 1.5  # and more for each register across
-_STREAM_CYCLES = 130  # to fetch the tiles around a row and write them back
-_SORT_CYCLES = 0.011  # of one comparison and exchange in a row of them
-_MOVE_CYCLES = 15  # to move a row to its place in the order
-_MOVE_TILE_CYCLES = 2  # and more for each register across
 _GAIN = 0.75  # of its cycles that a scatter must come down to
 _LEAST_LANES = 16  # of a row; fewer lie along their numbers
 _MOST_LANES = 1024
@@ -80,12 +75,13 @@ def _pays(d: ScatterDims, chip: Chip) -> bool:
     has_table = splat_value(d.operand) is None
     share = _COPIED_SHARE if has_table else _BLOCK_SHARE
     passes = -(-table // batches // int(share * chip.vmem_bytes))
-    one = _PASS_CYCLES + _TILE_CYCLES * tiles
+    costs = ScatterCosts.of(chip)
+    one = costs.looked_at + costs.looked_at_tile * tiles
     copy = table * (2 if has_table else 1) / chip.hbm_bytes_per_cycle
-    streamed = count * _STREAM_CYCLES + (0 if has_table else copy)
+    streamed = count * costs.streamed + (0 if has_table else copy)
     now = min(copy + passes * count * one, streamed)
     digits = math.log2(count // batches)
-    order = _SORT_CYCLES * digits * (digits + 1) + _MOVE_CYCLES + _MOVE_TILE_CYCLES * tiles
+    order = costs.compared * digits * (digits + 1) + costs.moved + costs.moved_tile * tiles
     row_bytes = tiles * LANES * S32.bits // 8
     again = passes * row_bytes / chip.hbm_bytes_per_cycle  # each block has the updates brought
     return copy + count * (order + one + again) < _GAIN * now

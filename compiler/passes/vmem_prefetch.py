@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from compiler.analysis.code_costs import KernelCosts
 from compiler.analysis.kernel_vmem import arrangement, held_rows
 from compiler.analysis.resident_arrays import (
     ResidentArrays,
@@ -42,8 +43,6 @@ from compiler.passes.residency_choice import crowded, is_as_good
 from tpu_sim.isa.timing import GRANULE_BYTES
 
 _LEAST_BYTES = 1 << 15
-_LEAST_SAVED = 400
-"""Cycles: what it costs to start and wait for one array more."""
 _LEAST_SHARE = 0.25
 """Of the cycles that a transfer takes, what it must save."""
 _FAR = 40
@@ -133,6 +132,7 @@ class _Offers:
         self.saved: dict[HloInstruction, float] = {}
         self._scopes = scopes
         self._rate = scopes.planner.chip.hbm_bytes_per_cycle
+        self._least_saved = KernelCosts.of(scopes.planner.chip).fetched_array
         self._liveness = found.liveness
         self._free = _free_rows(scopes, own_loops, found)
         self._shared = shared_bodies(module)
@@ -234,7 +234,7 @@ class _Offers:
         Where none has time enough, the one that is held up least.
         """
         wish.saved = sum(self._saved(kernel, read) for kernel, read in wish.reads)
-        least = max(_LEAST_SAVED, _LEAST_SHARE * wish.transfer)
+        least = max(self._least_saved, _LEAST_SHARE * wish.transfer)
         best: _Kernel | None = None
         end = wish.reads[-1][0].position
         shape = wish.value.array

@@ -332,7 +332,7 @@ GROUPED = {
 @pytest.mark.parametrize("name", GROUPED)
 def test_groups_lie_together(name: str, is_finite: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """One infinity makes no NaN in other groups than its own."""
-    monkeypatch.setattr(convolution_group_merging, "KERNEL_CYCLES", 0)
+    monkeypatch.setattr(convolution_group_merging, "_MORE_KERNELS", 0)
     image, kernel, result, labels, window, more = GROUPED[name]
     text = _text(image, kernel, result, labels, window, "f32", more)
     module = parse_module(text)

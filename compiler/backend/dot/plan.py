@@ -16,13 +16,12 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import isqrt
 
+from compiler.analysis.code_costs import DotCosts
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.instruction import Slot
 
 PUSHES_PER_BLOCK = 8
 """``vmatpush`` rows of a full 128x128 weight block."""
-_REGION_OVERHEAD_CYCLES = 250
-_BLOCK_OVERHEAD_CYCLES = 10
 _STREAM_LIMIT_STEPS = 16
 """Passes of at most so many steps are unrolled whole."""
 _LOOPED_STEPS = 12
@@ -111,6 +110,8 @@ class Costs:
     stores_per_tile: int
     epilogue_ops: int
     epilogue_columns: int
+    region: float
+    block: float
 
 
 def costs_of(
@@ -127,6 +128,8 @@ def costs_of(
         stores_per_tile,
         epilogue_ops,
         epilogue_columns,
+        DotCosts.of(chip).region,
+        DotCosts.of(chip).block,
     )
 
 
@@ -210,7 +213,7 @@ def _cycles(region: Region, costs: Costs) -> float:
     weights = PUSHES_PER_BLOCK * max(region.kw * region.nw / costs.loads, per_slot)
     one_pass = max(region.steps * step, region.steps * step / 2 + weights, PUSHES_PER_BLOCK + 4)
     blocks = 1 if region.steps <= _STREAM_LIMIT_STEPS else 2
-    return region.passes * (one_pass + blocks * _BLOCK_OVERHEAD_CYCLES) + _REGION_OVERHEAD_CYCLES
+    return region.passes * (one_pass + blocks * costs.block) + costs.region
 
 
 def is_fusable(region: Region, epilogue_ops: int, columns: int = 0) -> bool:
@@ -265,7 +268,8 @@ def choose_skew(region: Region, chip: Chip, epilogue_ops: int = 0) -> Skew:
     if is_short:
         return _short_skew(region, least, queue, epilogue_ops)
     copies = min(region.k_groups, 3)  # code for each kind of pass
-    return _long_skew(region.steps, least, queue, step_ops * copies)
+    block = DotCosts.of(chip).block
+    return _long_skew(region.steps, least, queue, step_ops * copies, block)
 
 
 def _epilogue_latency(ops: int) -> int:
@@ -291,8 +295,8 @@ def _short_skew(region: Region, least: int, queue: int, epilogue_ops: int) -> Sk
     return Skew(lag, 0, unroll, is_static, carried)
 
 
-def _long_skew(steps: int, least: int, queue: int, step_ops: int) -> Skew:
-    """Weigh cycles lost between blocks against code."""
+def _long_skew(steps: int, least: int, queue: int, step_ops: int, block: float) -> Skew:
+    """Weigh cycles lost between blocks (`block`, each) against code."""
     most = max(4, min(16, _BODY_OPS // step_ops))
     best: tuple[float, int, int] | None = None
     least = min(least, steps - 1)
@@ -303,7 +307,7 @@ def _long_skew(steps: int, least: int, queue: int, step_ops: int) -> Skew:
                 continue
             blocks = 1 + rest // unroll
             code = (unroll + 2 * lag) * step_ops / _STEP_OPS
-            cost = blocks * _BLOCK_OVERHEAD_CYCLES + code
+            cost = blocks * block + code
             if best is None or cost < best[0]:
                 best = (cost, lag, unroll)
     if best is None:

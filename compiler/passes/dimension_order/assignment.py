@@ -16,7 +16,7 @@ from compiler.passes.dimension_order.rewriter import OrderRewriter
 
 def order_dimensions(module: HloModule, context: PassContext) -> bool:
     """Choose orders and rewrite into them."""
-    plan = OrderPlan(module, context.chip.hbm_bytes, context.chip.vmem_bytes)
+    plan = OrderPlan(module, context.chip)
     if not plan.improve():
         return False
     context.counts["arrays"] += len(plan.orders)

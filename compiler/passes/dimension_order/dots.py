@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from compiler.analysis.code_costs import OrderCosts
 from compiler.hlo.dtypes import F32
 from compiler.hlo.ir import HloInstruction
 from compiler.passes.dimension_order.orders import Order, descending, physical, vregs
@@ -29,12 +30,6 @@ _MOST_PRODUCTS = 1 << 13
 _MOST_CONTRACTED = 32
 _MOST_OF_WEIGHTS = 32
 """Elements of the smaller side of a product of rows, up to which it is computed in lanes."""
-_PASS_CYCLES = 2.0
-"""For 8 rows to pass a 128x128 block of weights, the units working in parallel."""
-_PUSH_CYCLES = 2.0
-"""To bring 8 rows of an operand to the matrix unit as weights, or a result from it."""
-_TURN_CYCLES = 3.0
-"""For a register of an operand that passes the transpose unit."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +118,7 @@ def _summed_orders(sides: tuple[DotSide, DotSide], orders: Sequence[Order]) -> t
     return tuple(taken)
 
 
-def row_cycles(dot: Instr, taken: Form) -> float:
+def row_cycles(dot: Instr, taken: Form, costs: OrderCosts) -> float:
     """Cycles of such a dot in a form."""
     left, right = sides = dot_sides(dot)
     k, m, n = left.size(left.contracting), left.size(left.free), right.size(right.free)
@@ -134,9 +129,9 @@ def row_cycles(dot: Instr, taken: Form) -> float:
             for s, o in zip(sides, taken.operands, strict=True)
             if o[-1] not in s.contracting
         ]
-        turning = _TURN_CYCLES * min(turned) if len(turned) == 2 else 0.0
+        turning = costs.turn * min(turned) if len(turned) == 2 else 0.0
         blocks = -(-min(m, n) // SUBLANES) * -(-k // LANES) * -(-max(m, n) // LANES)
-        return turning + _PASS_CYCLES * blocks
+        return turning + costs.weights_pass * blocks
     few = min(m, n)
     rows = max(m, n)
     depth = -(-k // LANES)
@@ -144,10 +139,10 @@ def row_cycles(dot: Instr, taken: Form) -> float:
     if kept[0].free and result[-1] in _row_places(dot, kept[0]):
         columns = dot.array.dims[result[-1]]
         matrices = rows // columns * -(-columns // LANES)
-        passes = _PASS_CYCLES * depth * -(-few // SUBLANES)
-        pushes = _PUSH_CYCLES * (-(-k // SUBLANES) + -(-few // SUBLANES))
+        passes = costs.weights_pass * depth * -(-few // SUBLANES)
+        pushes = costs.push * (-(-k // SUBLANES) + -(-few // SUBLANES))
         return matrices * (passes + pushes)
-    return _PASS_CYCLES * -(-rows // SUBLANES) * depth * -(-few // LANES)
+    return costs.weights_pass * -(-rows // SUBLANES) * depth * -(-few // LANES)
 
 
 def _row_places(dot: Instr, side: DotSide) -> set[int]:

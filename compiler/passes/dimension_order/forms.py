@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from compiler.analysis.code_costs import OrderCosts
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape, TupleShape
@@ -35,12 +36,6 @@ Instr = HloInstruction
 End = tuple[int, int]
 """A dimension of an operand (its number), or of the result (-1)."""
 RESULT = -1
-_LANE_SHIFT_CYCLES = 6.0
-"""To bring a register's lanes to other ones."""
-_ROW_SHIFT_CYCLES = 1.0
-"""To bring its rows to other ones."""
-_LANE_STEP_CYCLES = 40.0
-"""To pick every other lane, or put them apart."""
 
 
 def is_elementwise(instr: Instr) -> bool:
@@ -57,19 +52,21 @@ def result_shape(instr: Instr) -> ArrayShape:
     return shape
 
 
-def form(instr: Instr, orders: Sequence[Order], wanted: Order, *, vmem_bytes: int = 0) -> Form:
-    """The form of an operation whose operands lie in `orders` and whose result shall be `wanted`.
+def form(instr: Instr, orders: Sequence[Order], wanted: Order, costs: OrderCosts) -> Form:
+    """The form of an operation whose operands lie in `orders` and whose result shall be `wanted`."""
+    if is_indexed(instr):
+        found = indexed_orders(instr, tuple(orders), wanted, costs)
+        return plain(instr) if found is None else Form(*found)
+    return fused_form(instr, orders, wanted)
 
-    Where there are so many `vmem_bytes`, gathers and scatters may go by elements.
-    """
+
+def fused_form(instr: Instr, orders: Sequence[Order], wanted: Order) -> Form:
+    """The same of an operation that is no gather or scatter: those that `is_fused`, others are plain."""
     if is_elementwise(instr):
         return Form(tuple(wanted if o.array.rank else () for o in instr.operands), wanted)
     if instr.opcode in _FORMS:
         return _FORMS[instr.opcode](instr, tuple(orders), wanted)
-    if not is_indexed(instr):
-        return plain(instr)
-    found = indexed_orders(instr, tuple(orders), wanted, vmem_bytes)
-    return plain(instr) if found is None else Form(*found)
+    return plain(instr)
 
 
 def plain(instr: Instr) -> Form:
@@ -248,7 +245,7 @@ def _dot_ties(dot: Instr) -> Iterator[tuple[End, End]]:
     yield from (((0, a), (1, b)) for a, b in zip(left.contracting, right.contracting, strict=True))
 
 
-def lane_cut_cycles(instr: Instr, taken: Form) -> float:
+def lane_cut_cycles(instr: Instr, taken: Form, costs: OrderCosts) -> float:
     """What a register of a slice or a pad costs more, for it moves along the lanes."""
     if instr.opcode == "slice":
         cuts, dense = instr.slice, 1
@@ -258,6 +255,6 @@ def lane_cut_cycles(instr: Instr, taken: Form) -> float:
         return 0.0
     first, _, step = cuts[taken.result[-1]]
     if step != dense:
-        return _LANE_STEP_CYCLES
+        return costs.lane_step
     is_shifted = len(cuts) > 1 and cuts[taken.result[-2]][0] % SUBLANES != 0
-    return is_shifted * _ROW_SHIFT_CYCLES + (_LANE_SHIFT_CYCLES if first % LANES else 0.0)
+    return is_shifted * costs.row_shift + (costs.lane_shift if first % LANES else 0.0)

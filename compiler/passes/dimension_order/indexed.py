@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from compiler.analysis.code_costs import IndexedCosts, OrderCosts
 from compiler.analysis.gather_dims import HELD_SHARE, GatherDims, gather_dims
 from compiler.analysis.kernel_vmem import VREG_TILE_BYTES
 from compiler.analysis.scatter_dims import ScatterDims, combines_elements, scatter_dims
@@ -33,21 +34,8 @@ from tpu_sim.isa.geometry import LANES, SUBLANES
 Instr = HloInstruction
 Forms = tuple[tuple[Order, ...], Order]
 Attrs = dict[str, object]
-_TILE_CYCLES = 40.0
-"""To send for a tile of a slice, or to change it; measured on slices of 3072 tiles and of 9."""
-_COPY_CYCLES = 5.0
-_UPDATE_CYCLES = 8.0
-"""To copy the one row of a slice in VMEM, or to change it, beside its tiles; measured on 278,528 of them."""
 _LEAST_LANES = 64
 """Of the minor dimension in a window that is cut from it, at any lane."""
-_COLUMN_CYCLES = 2.0
-"""For a tile of such a row."""
-_LOAD_CYCLES = 60.0
-"""To load a register whose elements lie anywhere in VMEM, with their addresses."""
-_CHANGE_CYCLES = 185.0
-"""To combine a register of updates with elements that lie anywhere; both measured on 2,176 of them."""
-_TABLE_CYCLES = 96.0
-"""To clear and add up the tables of a register of such a scatter's result."""
 _COPIES_ROOM = 0.75
 """The same for a large result, which leaves little room for tables: times VMEM over the result."""
 _PART_BUFFERS = 3
@@ -69,20 +57,20 @@ def is_of_slices(instr: Instr) -> bool:
 
 
 def indexed_orders(
-    instr: Instr, orders: tuple[Order, ...], wanted: Order, vmem_bytes: int
+    instr: Instr, orders: tuple[Order, ...], wanted: Order, costs: OrderCosts
 ) -> Forms | None:
     """The orders of the operands and of the result: slices have the minor dimension whole, those of a
     gather perhaps only much of it, or their numbers are the minor dimension and elements go by address
-    in VMEM (of so many bytes).
+    in VMEM.
 
     A gather of whole slices takes its operand as it lies, such a scatter gives the order that is wanted.
     """
     if instr.opcode == "gather":
-        return _gather_orders(instr, orders[0], wanted, vmem_bytes)
-    return _scatter_orders(instr, orders, wanted, vmem_bytes)
+        return _gather_orders(instr, orders[0], wanted, costs)
+    return _scatter_orders(instr, orders, wanted, costs)
 
 
-def _gather_orders(instr: Instr, order: Order, wanted: Order, vmem_bytes: int) -> Forms | None:
+def _gather_orders(instr: Instr, order: Order, wanted: Order, costs: OrderCosts) -> Forms | None:
     d = gather_dims(instr)
     if not order or d.operand_batch:
         return None
@@ -93,7 +81,7 @@ def _gather_orders(instr: Instr, order: Order, wanted: Order, vmem_bytes: int) -
         apart = (*places, *(i for i in order if i not in places))
         for taken in (order, apart):
             is_alike = [i for i in taken if i in places] == places
-            if is_alike and table_bytes(d.operand, taken) <= HELD_SHARE * vmem_bytes:
+            if is_alike and table_bytes(d.operand, taken) <= HELD_SHARE * costs.chip.vmem_bytes:
                 return (taken, indices), (*window, *batch)
     best: tuple[float, Forms] | None = None
     for taken in dict.fromkeys((order, _as_wanted(d, order, wanted))):
@@ -101,9 +89,9 @@ def _gather_orders(instr: Instr, order: Order, wanted: Order, vmem_bytes: int) -
             continue
         along = (d.offset_dims[d.window_dims.index(i)] for i in taken if i in d.window_dims)
         forms = ((taken, indices), (*batch, *along))
-        cycles = indexed_cycles(instr, *forms, vmem_bytes)
-        cycles += reorder_cycles(d.operand.array, order, taken)
-        cycles += reorder_cycles(instr.array, forms[1], wanted or forms[1])
+        cycles = indexed_cycles(instr, *forms, costs)
+        cycles += reorder_cycles(d.operand.array, order, taken, costs)
+        cycles += reorder_cycles(instr.array, forms[1], wanted or forms[1], costs)
         if best is None or cycles < best[0]:
             best = cycles, forms
     return best and best[1]
@@ -123,7 +111,7 @@ def _cuts_lanes_well(d: GatherDims, order: Order) -> bool:
 
 
 def _scatter_orders(
-    instr: Instr, orders: tuple[Order, ...], wanted: Order, vmem_bytes: int
+    instr: Instr, orders: tuple[Order, ...], wanted: Order, costs: OrderCosts
 ) -> Forms | None:
     d = scatter_dims(instr)
     sizes = tuple(d.window_size(i) for i in range(d.operand.array.rank))
@@ -132,7 +120,7 @@ def _scatter_orders(
         return None
     last_of_updates = orders[-1][-1:]  # none of an update that is one element
     numbered = wanted[-1] in d.index_map or not set(d.batch_dims).isdisjoint(last_of_updates)
-    if numbered and _goes_by_elements(d, vmem_bytes):
+    if numbered and _goes_by_elements(d, costs.chip.vmem_bytes):
         wanted = (*(i for i in wanted if i not in d.index_map), *sorted(d.index_map))
         updates = (*_window_of(d, wanted), *d.batch_dims)
         return (wanted, descending(d.indices.array.rank), updates), wanted
@@ -170,7 +158,10 @@ def table_bytes(operand: Instr, order: Order) -> int:
 
 
 def indexed_cycles(
-    instr: Instr, operands: tuple[Order, ...], result: Order, vmem_bytes: int
+    instr: Instr,
+    operands: tuple[Order, ...],
+    result: Order,
+    costs: OrderCosts,
 ) -> float:
     """Cycles to read or change the tiles of all slices, arrays lying in these orders.
 
@@ -178,13 +169,14 @@ def indexed_cycles(
     so does a scatter whose updates lie along their numbers.
     """
     held = table_bytes(instr.operands[0], operands[0])
+    indexed, vmem_bytes = IndexedCosts.of(costs.chip), costs.chip.vmem_bytes
     if instr.opcode == "gather":
         g = gather_dims(instr)
         sizes: tuple[int, ...] = g.slice_sizes
         numbers = [instr.array.dims[i] for i in g.batch_dims]
-        one = _COPY_CYCLES
-        loaded = _LOAD_CYCLES * vregs(physical(instr.array.dims, result))
-        loaded += transfer_cycles(g.operand.array, operands[0])
+        one = indexed.copy
+        loaded = indexed.load * vregs(physical(instr.array.dims, result))
+        loaded += transfer_cycles(g.operand.array, operands[0], costs)
         if result and result[-1] in g.batch_dims:
             return loaded
     else:
@@ -192,15 +184,16 @@ def indexed_cycles(
         updates = s.updates.array
         if s.window_dims and operands[-1][-1] in s.batch_dims:
             changed = vregs(physical(updates.dims, operands[-1]))
-            tables = min(_TABLE_CYCLES, _COPIES_ROOM * vmem_bytes / held) * held / VREG_TILE_BYTES
-            return _CHANGE_CYCLES * changed + tables
+            tables = min(indexed.table, _COPIES_ROOM * vmem_bytes / held)
+            tables *= held / VREG_TILE_BYTES
+            return indexed.change * changed + tables
         sizes = tuple(s.window_size(i) for i in range(s.operand.array.rank))
         numbers = [updates.dims[i] for i in s.batch_dims]
-        one = _UPDATE_CYCLES
+        one = indexed.update
     fits = held <= HELD_SHARE * vmem_bytes
     tiles = vregs(physical(sizes, operands[0]))
     is_row = fits and math.prod(sizes) == sizes[operands[0][-1]]
-    one = one + _COLUMN_CYCLES * tiles if is_row else _TILE_CYCLES * tiles
+    one = one + indexed.column * tiles if is_row else indexed.tile * tiles
     cycles = one * math.prod(numbers)
     return min(cycles, loaded) if instr.opcode == "gather" and fits else cycles
 

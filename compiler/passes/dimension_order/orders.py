@@ -13,6 +13,7 @@ import math
 from collections.abc import Collection
 from functools import lru_cache
 
+from compiler.analysis.code_costs import OrderCosts
 from compiler.analysis.tiled_layout import byte_size, is_bitcast
 from compiler.hlo.shape import ArrayShape
 from tpu_sim.isa.geometry import LANES, SUBLANES
@@ -21,21 +22,6 @@ Dims = tuple[int, ...]
 Order = tuple[int, ...]
 
 TILE_BYTES = 4 * LANES * SUBLANES
-TILE_TRANSFER_CYCLES = 7.5
-"""To move a tile between HBM and VMEM."""
-_TURN_CYCLES = 3.0
-"""To bring another dimension into the lanes, for a vreg of the wider side: the transpose unit."""
-_SMALL_TURN_CYCLES = 36.0
-"""The same for a vreg that is turned by itself, as its matrix fills no more."""
-_GATHER_CYCLES = 80.0
-"""The same where the one that lay along lanes is in another tile afterwards, for a vreg of the
-result: each of its rows comes from a register of its own; and each eight lanes from others, where
-nothing of the old tiles is left."""
-_SHUFFLE_CYCLES = 1.0
-"""To bring another dimension into the sublanes as part of a reshape or a transpose, which often meets
-one that undoes it."""
-_PICK_CYCLES = 4.0
-"""To do so anywhere else: each row comes from a register of its own."""
 
 
 def descending(rank: int) -> Order:
@@ -62,10 +48,10 @@ def vregs(dims: Dims) -> int:
 
 
 @lru_cache(1 << 14)
-def transfer_cycles(shape: ArrayShape, order: Order) -> float:
+def transfer_cycles(shape: ArrayShape, order: Order, costs: OrderCosts) -> float:
     """Cycles to write or read an array in HBM."""
     stored = shape.with_dims(physical(shape.dims, order))
-    return byte_size(stored) / TILE_BYTES * TILE_TRANSFER_CYCLES
+    return byte_size(stored) / TILE_BYTES * costs.tile_transfer
 
 
 @lru_cache(1 << 14)
@@ -73,6 +59,7 @@ def reorder_cycles(
     shape: ArrayShape,
     source: Order,
     target: Order,
+    costs: OrderCosts,
     is_regrouped: bool = False,
     is_transposed: bool = False,
 ) -> float:
@@ -86,26 +73,26 @@ def reorder_cycles(
     before, after = physical(shape.dims, source), physical(shape.dims, target)
     a, b = ([d for d in order if shape.dims[d] != 1] for order in (source, target))
     if a == b:
-        return regroup_cycles(shape.with_dims(before), after)
+        return regroup_cycles(shape.with_dims(before), after, costs)
     wider = max(vregs(before), vregs(after))
     if a[-1] == b[-1]:
-        return (
-            0.0 if a[-2] == b[-2] else wider * (_SHUFFLE_CYCLES if is_transposed else _PICK_CYCLES)
-        )
+        if a[-2] == b[-2]:
+            return 0.0
+        return wider * (costs.shuffle if is_transposed else costs.pick)
     if a[-1] not in b[-2:]:
         is_near = b[-1] in a[-2:] or a[-2] == b[-2]
         lanes = 1.0 if is_near else max(1.0, min(LANES, after[-1]) / SUBLANES)
-        return vregs(after) * _GATHER_CYCLES * lanes
+        return vregs(after) * costs.gather * lanes
     if is_regrouped:
-        return wider * _TURN_CYCLES
+        return wider * costs.turn
     blocks = LANES / min(LANES, max(before[-1], after[-1]))
-    return wider * min(_TURN_CYCLES * blocks, _SMALL_TURN_CYCLES)
+    return wider * min(costs.turn * blocks, costs.small_turn)
 
 
-def regroup_cycles(shape: ArrayShape, dims: Dims) -> float:
+def regroup_cycles(shape: ArrayShape, dims: Dims, costs: OrderCosts) -> float:
     """Cycles to give an array other dimensions, all in descending order."""
     if 0 in shape.dims or shape.dims[-2:] == dims[-2:] or is_bitcast(shape, shape.with_dims(dims)):
         return 0.0
     is_same_lane = shape.dims[-1:] == dims[-1:]
     wider = max(vregs(shape.dims), vregs(dims))
-    return wider * (_SHUFFLE_CYCLES if is_same_lane else _TURN_CYCLES)
+    return wider * (costs.shuffle if is_same_lane else costs.turn)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
+from compiler.analysis.code_costs import KernelCosts, OrderCosts
 from compiler.analysis.trip_count import expected_trips
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.opcodes import OPCODES, Trait
@@ -35,7 +36,6 @@ from compiler.passes.dimension_order.forms import (
 from compiler.passes.dimension_order.indexed import indexed_cycles, is_indexed, is_of_slices
 from compiler.passes.dimension_order.orders import (
     TILE_BYTES,
-    TILE_TRANSFER_CYCLES,
     Order,
     descending,
     physical,
@@ -51,6 +51,7 @@ from compiler.passes.dimension_order.slabs import (
 )
 from compiler.passes.dot_canonicalizer import dot_sides
 from compiler.rewrite.dims import without_ones
+from tpu_sim.isa.chips import Chip
 
 Instr = HloInstruction
 Orders = dict[int, Order]
@@ -58,8 +59,6 @@ _LEAST_WASTE = 3.0
 """How many times the bytes of its best order an array must take to be looked at."""
 _LEAST_ROW_WASTE = 1.9
 """The same for what a product of many rows and few features reads and gives."""
-_LEAST_SAVED_CYCLES = 2000.0
-"""What a move must save, weighted by how often it runs."""
 _LEAST_PROGRAM_SHARE = 0.01
 """What share of the program's cycles a move must save."""
 _ROOM_SHARE = 8
@@ -77,32 +76,24 @@ _MOST_ARRAYS = 64
 _UNKNOWN_TRIPS = 10
 _OTHER_BRANCH = 0.05
 _STORED_FOR = HANDED_ON | {"dot"}
-_LANE_SUM_CYCLES = 6.0
-"""To sum a vreg over its lanes."""
-_MATRIX_CYCLES = 100.0
-"""For one small matrix product on the matrix unit, whatever its size."""
 _ROW_TURN = 2.0
 """How many times dearer a reordering is beside a product of few features, whose windows are small."""
 _SPLAT = frozenset({"constant", "iota"})
 _NO_ROOM = 1000.0
-_ELEMENT_CYCLES = 600.0
-"""For a vreg of a dot's operand that is turned and then merged."""
-_PASS_CYCLES = 2.0
-"""For 8 rows to pass a 128x128 block of weights, the units working in parallel."""
 
 
 class OrderPlan:
     """The order of each array, and what the program costs with it."""
 
-    def __init__(self, module: HloModule, hbm_bytes: int, vmem_bytes: int) -> None:
+    def __init__(self, module: HloModule, chip: Chip) -> None:
         self.arrays = Arrays(module)
         self.computations = self.arrays.computations
         self.orders: Orders = {}
         self.module = module
         self._weights = _weights(module)
-        self._vmem_bytes = vmem_bytes
-        self._room_cycles = hbm_bytes / _ROOM_SHARE / TILE_BYTES * TILE_TRANSFER_CYCLES
-        self._least_saved = _LEAST_SAVED_CYCLES
+        self._costs = costs = OrderCosts.of(chip)
+        self._room_cycles = chip.hbm_bytes / _ROOM_SHARE / TILE_BYTES * costs.tile_transfer
+        self._least_move = self._least_saved = KernelCosts.of(chip).order_move
         self._homes: dict[Instr, tuple[int, ...]] = {}
         self._known: dict[tuple[Instr, tuple[Order | None, ...]], float] = {}
         """Cycles by the orders of all that an instruction takes and gives."""
@@ -128,7 +119,7 @@ class OrderPlan:
     def form(self, instr: Instr) -> Form:
         """How an operation takes its operands and gives its result."""
         orders = self.operand_orders(instr)
-        return form(instr, orders, self.order(instr), vmem_bytes=self._vmem_bytes)
+        return form(instr, orders, self.order(instr), self._costs)
 
     def improve(self) -> bool:
         """Look at the arrays that waste most; return whether any got another order."""
@@ -136,7 +127,7 @@ class OrderPlan:
         total = sum(self._total(computation) for computation in self.arrays.computations)
         self._room_cycles = room
         self._known.clear()
-        self._least_saved = max(_LEAST_SAVED_CYCLES, _LEAST_PROGRAM_SHARE * total)
+        self._least_saved = max(self._least_move, _LEAST_PROGRAM_SHARE * total)
         for _ in range(_ROUNDS):
             if not self._improve_most_wasteful():
                 break
@@ -173,6 +164,7 @@ class OrderPlan:
         return total
 
     def _cycles(self, instr: Instr) -> float:
+        costs = self._costs
         if instr.opcode in HANDED_ON:
             return self._handing_on(instr)
         if not any(True for _ in array_leaves(instr.shape)):
@@ -182,80 +174,83 @@ class OrderPlan:
         own = self._own_cycles(instr, taken)
         breaks_lanes = instr.opcode == "reshape" and own > 0
         is_moved = instr.opcode == "transpose" or instr.opcode == "reshape"
-        total = reorder_cycles(shape, taken.result, wanted, breaks_lanes, is_moved)
+        total = reorder_cycles(shape, taken.result, wanted, costs, breaks_lanes, is_moved)
         if total and not (
             is_movable(instr) and is_fused(instr)
         ):  # it is stored as it comes out, too
-            total += 2 * transfer_cycles(shape, taken.result)
+            total += 2 * transfer_cycles(shape, taken.result, costs)
         for operand, order, lies in zip(
             instr.operands, taken.operands, self.operand_orders(instr), strict=True
         ):
             if order != lies and isinstance(operand.shape, ArrayShape):
-                total += reorder_cycles(operand.array, lies, order, breaks_lanes, is_moved)
+                total += reorder_cycles(operand.array, lies, order, costs, breaks_lanes, is_moved)
         if instr.opcode == "dot" and is_row_dot(instr):
             total *= _ROW_TURN
         if total and instr.opcode == "reshape" and _is_for_matrix_unit(instr):
-            total += _ELEMENT_CYCLES * vregs(instr.operands[0].array.dims)
+            total += costs.merged * vregs(instr.operands[0].array.dims)
         if instr is self.module.entry.root:
-            total += reorder_cycles(shape, wanted, descending(shape.rank))
+            total += reorder_cycles(shape, wanted, descending(shape.rank), costs)
         return total + own + self._storage(instr, shape, wanted)
 
     def _handing_on(self, instr: Instr) -> float:
         if instr.opcode != "tuple":
             return 0.0
         return sum(
-            reorder_cycles(o.array, self.order(o), self.order(instr, i))
+            reorder_cycles(o.array, self.order(o), self.order(instr, i), self._costs)
             for i, o in enumerate(instr.operands)
             if isinstance(o.shape, ArrayShape)
         )
 
     def _storage(self, instr: Instr, shape: ArrayShape, order: Order) -> float:
-        cycles = transfer_cycles(shape, order)
+        cycles = transfer_cycles(shape, order, self._costs)
         if cycles > self._room_cycles and _takes_room(instr):
             return _NO_ROOM * cycles
         if instr.opcode == "dynamic-slice":
-            return slab_transfer_cycles(instr, order)
+            return slab_transfer_cycles(instr, order, self._costs)
         if not _is_stored(instr):
             return 0.0
         if is_in_place(instr):
-            return 2 * slab_transfer_cycles(instr, order)
+            return 2 * slab_transfer_cycles(instr, order, self._costs)
         if _is_for_products(instr):
             cycles /= len(instr.operands)
         return 2 * cycles
 
     def _own_cycles(self, instr: Instr, taken: Form) -> float:
+        costs = self._costs
         shape = result_shape(instr)
         count = vregs(physical(shape.dims, taken.result))
         if instr.opcode == "dot":
             return self._dot_cycles(instr, taken)
         if is_indexed(instr):
-            return indexed_cycles(instr, taken.operands, taken.result, self._vmem_bytes)
+            return indexed_cycles(instr, taken.operands, taken.result, costs)
         if instr.opcode == "dynamic-slice" or is_in_place(instr):
-            return slab_cycles(instr, taken.result)
+            return slab_cycles(instr, taken.result, costs)
         if instr.opcode in ("reduce", "reshape", "broadcast"):
             operand, order = instr.operands[0].array, taken.operands[0]
             lies = physical(operand.dims, order)
             if instr.opcode == "reduce":
                 is_lane = order[-1] in instr.dimensions if order else False
-                sums = vregs((*lies[:-1], 1)) * _LANE_SUM_CYCLES if is_lane else 0.0
+                sums = vregs((*lies[:-1], 1)) * costs.lane_sum if is_lane else 0.0
                 return vregs(lies) + sums
             if instr.opcode == "reshape":
-                return regroup_cycles(operand.with_dims(lies), physical(shape.dims, taken.result))
+                return regroup_cycles(
+                    operand.with_dims(lies), physical(shape.dims, taken.result), costs
+                )
             large = [d for d in order if operand.dims[d] != 1]
             is_along = not large or instr.dimensions[large[-1]] == taken.result[-1]
-            return count if is_along else count + vregs(lies) * _LANE_SUM_CYCLES
-        return count + count * lane_cut_cycles(instr, taken)
+            return count if is_along else count + vregs(lies) * costs.lane_sum
+        return count + count * lane_cut_cycles(instr, taken, costs)
 
     def _dot_cycles(self, dot: Instr, taken: Form) -> float:
         left, right = dot_sides(dot)
-        k = left.size(left.contracting)
+        k, costs = left.size(left.contracting), self._costs
         if is_in_lanes(dot, taken.result):
             return 2.0 * k * vregs(physical(dot.array.dims, taken.result))
         if is_row_dot(dot):
-            return _MATRIX_CYCLES + row_cycles(dot, taken)
+            return costs.matrix + row_cycles(dot, taken, costs)
         m, n = left.size(left.free), right.size(right.free)
         blocks = -(-m // 8) * -(-k // 128) * -(-n // 128)
-        return left.size(left.batch) * (_MATRIX_CYCLES + _PASS_CYCLES * blocks)
+        return left.size(left.batch) * (costs.matrix + costs.weights_pass * blocks)
 
     # Moves.
 
@@ -266,28 +261,30 @@ class OrderPlan:
             shape = _leaf(instr, index)
             if home in self.arrays.fixed or shape.rank < 2 or shape.element_count < 2:
                 continue
-            before = transfer_cycles(shape, descending(shape.rank))
+            before = transfer_cycles(shape, descending(shape.rank), self._costs)
             is_large = before > self._room_cycles and any(_takes_room(i) for i, _ in members)
             is_computed = any(_is_stored(i) or is_elementwise(i) for i, _ in members)
             if not is_computed and not is_large:
                 continue  # index arithmetic of what is computed of it
-            best = min(transfer_cycles(shape, _with_minor(shape, *p)) for p in _pairs(shape))
+            orders = (_with_minor(shape, *pair) for pair in _pairs(shape))
+            best = min(transfer_cycles(shape, order, self._costs) for order in orders)
             least = _LEAST_ROW_WASTE if any(_is_row_array(i) for i, _ in members) else _LEAST_WASTE
             if before >= (_LEAST_GAIN if is_large else least) * best:
                 weight = max(self._weights.get(i.computation, 1.0) for i, _ in members)
                 dots = [i for i, _ in members if i.opcode == "dot" and may_be_in_lanes(i)]
                 found[home] = (before - best) * weight + self._total(dots)
         most = sorted(found, key=lambda h: -found[h])
-        return [h for h in most if found[h] >= _LEAST_SAVED_CYCLES]
+        return [h for h in most if found[h] >= self._least_move]
 
     def _improve(self, home: int, tried: set[tuple[int, int]]) -> bool:
         """Try moves of an array; return whether one is taken."""
         instr, index = self.arrays.members[home][0]
         shape = _leaf(instr, index)
-        now = transfer_cycles(shape, self.order(instr, index))
+        now = transfer_cycles(shape, self.order(instr, index), self._costs)
         found: list[tuple[float, Orders]] = []
         for pair in _pairs(shape):
-            if _LEAST_GAIN * transfer_cycles(shape, _with_minor(shape, *pair)) > now:
+            order = _with_minor(shape, *pair)
+            if _LEAST_GAIN * transfer_cycles(shape, order, self._costs) > now:
                 continue
             second, minor = (self.arrays.dim(instr, d, index) if d >= 0 else -1 for d in pair)
             if (second, minor) in tried:
@@ -364,8 +361,8 @@ class OrderPlan:
         for home, order in moved.items():
             instr, index = self.arrays.members[home][0]
             shape = _leaf(instr, index)
-            now = transfer_cycles(shape, self.order(instr, index))
-            if now > _LEAST_GAIN * transfer_cycles(shape, order):
+            now = transfer_cycles(shape, self.order(instr, index), self._costs)
+            if now > _LEAST_GAIN * transfer_cycles(shape, order, self._costs):
                 gaining[home] = order
         return gaining
 

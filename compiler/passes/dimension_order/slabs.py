@@ -8,6 +8,7 @@ A loop that stacks a result a step touches one such slab a step, not the whole a
 
 from __future__ import annotations
 
+from compiler.analysis.code_costs import OrderCosts
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape
 from compiler.passes.dimension_order.arrays import HANDED_ON
@@ -22,10 +23,6 @@ from compiler.passes.dimension_order.orders import (
 from tpu_sim.isa.geometry import LANES, SUBLANES
 
 Instr = HloInstruction
-_LANE_CYCLES = 12.0
-"""To bring a register's lanes to a place that is computed, and to change only those."""
-_ROW_CYCLES = 2.0
-"""The same for its rows."""
 
 
 def is_in_place(instr: Instr) -> bool:
@@ -39,19 +36,19 @@ def is_in_place(instr: Instr) -> bool:
     return operand.opcode in HANDED_ON or is_in_place(operand)
 
 
-def slab_cycles(instr: Instr, order: Order) -> float:
+def slab_cycles(instr: Instr, order: Order, costs: OrderCosts) -> float:
     """Cycles to take a dynamic slice, or to put an update in its place, all lying in an order."""
     whole, slab = _sizes(instr, order)
     registers = vregs(slab)
     cycles = 1.0
     if slab[-1:] != whole[-1:]:
-        cycles += _LANE_CYCLES
+        cycles += costs.slab_lane
     elif slab[-2:-1] != whole[-2:-1]:
-        cycles += _ROW_CYCLES
+        cycles += costs.slab_row
     return registers * cycles
 
 
-def slab_transfer_cycles(instr: Instr, order: Order) -> float:
+def slab_transfer_cycles(instr: Instr, order: Order, costs: OrderCosts) -> float:
     """Cycles to read or write the tiles that such a slice or update touches."""
     whole, slab = _sizes(instr, order)
     touched = list(slab)
@@ -59,7 +56,7 @@ def slab_transfer_cycles(instr: Instr, order: Order) -> float:
         if len(slab) >= -place and slab[place] != whole[place]:
             touched[place] = min(-(-slab[place] // tile) * tile, whole[place])
     shape = instr.array.with_dims(tuple(touched))
-    return transfer_cycles(shape, descending(shape.rank))
+    return transfer_cycles(shape, descending(shape.rank), costs)
 
 
 def _sizes(instr: Instr, order: Order) -> tuple[Dims, Dims]:

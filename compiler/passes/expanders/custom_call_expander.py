@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.builder import HloBuilder
@@ -23,6 +24,7 @@ from compiler.passes.expanders.linear_algebra import working
 from compiler.passes.expanders.topk_expander import MAX_K
 from compiler.passes.expanders.topk_groups import can_group, saves_rounds, topk_by_groups
 from compiler.rewrite.emitter import Emitter, result_of
+from tpu_sim.isa.chips import Chip
 
 Instr = HloInstruction
 Target = Callable[[Emitter, Instr], Instr]
@@ -32,7 +34,8 @@ _HOST_LIBRARIES = ("lapack_", "blas_", "cusolver", "cublas", "hipsolver", "hipbl
 
 def expand_custom_calls(module: HloModule, context: PassContext) -> bool:
     """Expand every custom call of a known target, and `topk` of many elements."""
-    return expand(module, context, {"custom-call": expand_custom_call, "topk": expand_topk})
+    topk = partial(expand_topk, chip=context.chip)
+    return expand(module, context, {"custom-call": expand_custom_call, "topk": topk})
 
 
 def expand_custom_call(instr: Instr) -> Instr | None:
@@ -114,7 +117,7 @@ def _approximate_top_k(e: Emitter, instr: Instr) -> Instr:
     return result_of(e, instr, [e.part(value, dim, 0, size[dim]) for value in values])
 
 
-def expand_topk(instr: Instr) -> Instr | None:
+def expand_topk(instr: Instr, chip: Chip) -> Instr | None:
     """A topk of long rows, of the groups that matter; another that is too large for rounds of
     maximum: a stable sort in total order, cut."""
     operand, k = instr.operands[0], instr.k
@@ -122,7 +125,7 @@ def expand_topk(instr: Instr) -> Instr | None:
     if operand.array.dtype == PRED:
         return _topk_of_flags(instr)
     by_rounds = is_largest and 0 < k <= MAX_K
-    if can_group(instr) and (not by_rounds or saves_rounds(instr)):
+    if can_group(instr) and (not by_rounds or saves_rounds(instr, chip)):
         return topk_by_groups(instr)
     if by_rounds:
         return None

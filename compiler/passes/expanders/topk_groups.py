@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 
+from compiler.analysis.code_costs import KernelCosts, TopkCosts
 from compiler.hlo.dtypes import S32
 from compiler.hlo.identities import identity
 from compiler.hlo.ir import HloInstruction
@@ -20,20 +21,13 @@ from compiler.hlo.scalar_computations import key_order
 from compiler.hlo.shape import TupleShape
 from compiler.passes.expanders.topk_expander import MAX_K, of_order_key, order_key
 from compiler.rewrite.emitter import Emitter
+from tpu_sim.isa.chips import Chip
 
 Instr = HloInstruction
 _GROUP = 128
 _LEAST_GAIN = 2
 """Times as many groups as are taken."""
 _VREG = 1024
-_PASS_CYCLES = 3
-"""Of a register of elements whose greatest is found."""
-_ROUND_CYCLES = 6
-"""Of a register in one round of maximum: the greatest, and where it is."""
-_SLICE_CYCLES = 12
-"""To fetch the elements of one group."""
-_KERNELS_CYCLES = 15_000
-"""Of the kernels that groups take more than rounds."""
 
 
 def can_group(instr: Instr) -> bool:
@@ -45,14 +39,15 @@ def can_group(instr: Instr) -> bool:
     return instr.k > 0 and _LEAST_GAIN * instr.k * _GROUP <= array.dims[-1]
 
 
-def saves_rounds(instr: Instr) -> bool:
+def saves_rounds(instr: Instr, chip: Chip) -> bool:
     """Whether groups are estimated to be cheaper than rounds of maximum over the whole of the rows."""
     *major, size = instr.operands[0].array.dims
     rows, k = math.prod(major), instr.k
-    rounds = k * _ROUND_CYCLES / _VREG
+    costs = TopkCosts.of(chip)
+    rounds = k * costs.round / _VREG
     searched = rows * (size / _GROUP + k * _GROUP) * rounds
-    first = rows * size * _PASS_CYCLES / _VREG
-    by_groups = _KERNELS_CYCLES + first + searched + rows * k * _SLICE_CYCLES
+    first = rows * size * costs.greatest / _VREG
+    by_groups = KernelCosts.of(chip).topk_groups + first + searched + rows * k * costs.group
     return by_groups < rows * size * rounds
 
 

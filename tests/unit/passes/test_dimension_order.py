@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.fuzz.generator import generate
 from benchmarks.fuzz.inputs import inputs_for
+from compiler.analysis.code_costs import OrderCosts
 from compiler.analysis.tiled_layout import byte_size
 from compiler.hlo.evaluator import evaluate
 from compiler.hlo.ir import HloModule
@@ -22,8 +23,7 @@ from compiler.passes.pipeline import PIPELINE, run_pipeline
 from tests.support.run_hlo import check_text, compile_text
 from tpu_sim.isa.chips import load_chip
 
-HBM_BYTES = 1 << 34
-VMEM_BYTES = 1 << 27
+CHIP = load_chip("v5e")
 BEFORE = PIPELINE[: PIPELINE.index("dimension-order")]
 ADD = "add { a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT r = f32[] add(a, b) }\n"
 LOOP = """HloModule m
@@ -137,7 +137,7 @@ ENTRY main {
 def in_random_orders(module: HloModule, seed: int, share: float) -> int:
     """Give all arrays that may have one a random order; return how many instructions changed."""
     rng = random.Random(seed)
-    plan = OrderPlan(module, HBM_BYTES, VMEM_BYTES)
+    plan = OrderPlan(module, CHIP)
     for home, members in plan.arrays.members.items():
         if home not in plan.arrays.fixed and rng.random() < share:
             order = list(plan.order(*members[0]))
@@ -229,9 +229,12 @@ def test_costs_follow_tiles() -> None:
     assert vregs((3, 8, 1000)) == 24
     assert vregs((1024,)) == 1
     shape = ArrayShape(parse_module(LOOP).entry.parameters[0].array.dtype, (128, 64, 128))
-    same, swapped = reorder_cycles(shape, (0, 1, 2), (1, 0, 2)), (0, 2, 1)
-    assert same < reorder_cycles(shape, (0, 1, 2), swapped)
-    assert reorder_cycles(shape, (0, 1, 2), swapped) < reorder_cycles(shape, (0, 1, 2), (2, 0, 1))
+    costs = OrderCosts.of(CHIP)
+    same, swapped = reorder_cycles(shape, (0, 1, 2), (1, 0, 2), costs), (0, 2, 1)
+    assert same < reorder_cycles(shape, (0, 1, 2), swapped, costs)
+    assert reorder_cycles(shape, (0, 1, 2), swapped, costs) < reorder_cycles(
+        shape, (0, 1, 2), (2, 0, 1), costs
+    )
 
 
 def test_arrays_that_a_move_has_settled_do_not_hide_others() -> None:
@@ -252,7 +255,7 @@ ENTRY e {{
   ROOT r = (f32[4096,512,3], f32[65536,3]) tuple(x99, s)
 }}
 """
-    plan = OrderPlan(parse_module(text, "test.hlo"), HBM_BYTES, VMEM_BYTES)
+    plan = OrderPlan(parse_module(text, "test.hlo"), CHIP)
     assert plan.improve()
     found = {i.name: plan.order(i) for i in plan.module.entry if isinstance(i.shape, ArrayShape)}
     assert found["x50"][-1] != 2
@@ -281,7 +284,7 @@ def test_arrays_on_both_sides_of_a_reshape_are_turned_together() -> None:
   ROOT t = f32[20000,32] sine(sums)
 }}
 """
-    plan = OrderPlan(parse_module(text, "test.hlo"), HBM_BYTES, VMEM_BYTES)
+    plan = OrderPlan(parse_module(text, "test.hlo"), CHIP)
     assert plan.improve()
     found = {i.name: plan.order(i) for i in plan.module.entry if isinstance(i.shape, ArrayShape)}
     assert found["g"][-1] == 0
