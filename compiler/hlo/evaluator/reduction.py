@@ -217,4 +217,4 @@ REDUCTION_HANDLERS: dict[str, Handler] = {
     "select-and-scatter": _select_and_scatter,
 }
 
-KEEPS_WIDE = frozenset({"reduce"})
+KEEPS_WIDE = frozenset({"map", "reduce", "reduce-window"})
