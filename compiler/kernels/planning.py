@@ -8,6 +8,7 @@ reduced.<node>        a reduce's results before they are packed or turned
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from compiler.analysis.boxes import dot_operand_boxes, feeds_mxu, is_row_reduction
@@ -33,10 +34,12 @@ from compiler.kernels.plan import (
     Target,
 )
 from compiler.kernels.stage_leaves import leaves_packing
-from tpu_sim.isa.geometry import LANES
+from tpu_sim.isa.geometry import LANES, SUBLANES, UNIT_DIM
 
 _MOST_PACKED = 4
 """Elements of the narrowest type in a word."""
+_STRAIGHT_TILES = 4
+"""Of reduced tiles so many are gone over by straight-line code for all rows of a transposed block."""
 MOST_ROW_TILES = 16
 """Registers for the rows of one array in a chain: a quarter of a file, for two blocks must be under way."""
 
@@ -290,8 +293,22 @@ def kept(reduce: HloInstruction) -> tuple[bool, bool]:
 
 
 def state_tiles(reduce: HloInstruction, states: int) -> int:
-    """Vreg tiles that hold the running states of a reduce's loop, of so many values each."""
-    return (_MOST_PACKED if kept(reduce)[0] else 1) * states
+    """Vreg tiles that hold the running states of a reduce's loop, of so many values each.
+
+    Rows that are kept take a register for each phase, or for a transposed block of them each where
+    what is reduced is so long that no straight-line code goes over it.
+    """
+    if not kept(reduce)[0]:
+        return states
+    return states * (UNIT_DIM // SUBLANES if is_long(reduce) else _MOST_PACKED)
+
+
+def is_long(reduce: HloInstruction) -> bool:
+    """Whether a loop may go over what is reduced for the rows of a whole transposed block."""
+    dims = reduce.operands[0].array.dims
+    last = len(dims) - 1
+    tiles = (-(-dims[d] // LANES) if d == last else dims[d] for d in reduce.dimensions)
+    return math.prod(tiles) > _STRAIGHT_TILES
 
 
 def turned(

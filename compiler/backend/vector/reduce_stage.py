@@ -20,46 +20,57 @@ Targets in another arrangement or of a packed type are filled by a second stage 
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 
-from compiler.analysis.indexing import Expr, const, linearize
+from compiler.analysis.indexing import Expr, const, linearize, ranged, var
 from compiler.analysis.indexing_boxes import Box
 from compiler.analysis.indexing_maps import Condition, Index
 from compiler.backend.vector.addresses import tiled_address
 from compiler.backend.vector.arrays import VmemArray, allocate
 from compiler.backend.vector.constants import uniform_constant
 from compiler.backend.vector.core import ElementEmitter
+from compiler.backend.vector.index_values import LANE, SUBLANE
 from compiler.backend.vector.ops import value_class
 from compiler.backend.vector.probe import inner_point, operations, probe_emitter
+from compiler.backend.vector.reduce_plan import (
+    ACCUMULATORS,
+    Accumulators,
+    ReducedBox,
+    ReducePlan,
+    reduce_plan,
+)
 from compiler.backend.vector.reducers import Reducer, State, reducer_of
 from compiler.backend.vector.stage import emit_stage, full_tile
-from compiler.backend.vector.stage_cost import stage_packing
 from compiler.backend.vector.stores import Storer
 from compiler.backend.vector.tile_loops import (
+    BODY_OPS,
     TileLoops,
     TilePoint,
     TileSpace,
     places_in_box,
     tile_points,
 )
+from compiler.backend.vector.transposed_reads import (
+    LEAST_TRANSPOSED,
+    block_row_tiles,
+    reads_transposed,
+)
 from compiler.hlo.ir import HloInstruction
 from compiler.kernels.plan import accumulators_name
-from compiler.kernels.planning import result_nodes, state_tiles, turned
+from compiler.kernels.planning import is_long, result_nodes, state_tiles, turned
 from compiler.llo.ir import SReg
 from tpu_sim.isa.geometry import SUBLANES
 
-ReducedBox = tuple[tuple[Expr, int], ...]
-"""(first index, extent) of each reduced dimension, in ascending order of dimension."""
-
 _STRAIGHT_LINE_OPS = 600
+_TRANSPOSED_OPS = 3600
+"""The same for code that reads blocks through the transpose units, which then are filled side by side."""
 _DEAR_TILE = 12
 """Operations from which it is worth asking whether kept columns differ, as parts put together do."""
 _MOST_COPIES = 16
-_ACCUMULATORS = 4
 
 
 def emit_reduce_stage(
@@ -70,7 +81,7 @@ def emit_reduce_stage(
     accumulate: SReg | None = None,
 ) -> None:
     """See `VectorEmitter.emit_reduce_stage`."""
-    plan = _plan(reduces[0], targets[0][0], reduced, emitter)
+    plan = reduce_plan(reduces[0], targets[0][0], reduced, emitter)
     direct: list[list[VmemArray]] = []
     copies: list[tuple[HloInstruction, VmemArray, VmemArray]] = []
     for reduce, arrays in zip(reduces, targets, strict=True):
@@ -103,96 +114,13 @@ def emit_reduce_stage(
             del emitter.bindings[node]
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """The operand's physical view, dimension by dimension kept or reduced.
-
-    `kept_major`/`reduced_major` number operand dims; `row`/`col` say whether these are kept.
-    """
-
-    dims: tuple[int, ...]
-    reduced_dims: tuple[int, ...]
-    kept: TileSpace
-    reduced: TileSpace
-    keeps_rows: bool
-    keeps_cols: bool
-    kept_low: tuple[Expr, ...]
-    reduced_low: tuple[Expr, ...]
-    reduced_extent: tuple[int, ...]
-
-
-def _plan(
-    reduce: HloInstruction, target: VmemArray, box: ReducedBox | None, emitter: ElementEmitter
-) -> _Plan:
-    operand = reduce.operands[0]
-    dims = operand.array.dims
-    reduced_dims = tuple(sorted(reduce.dimensions))
-    if box is None:
-        box = tuple((const(0), dims[d]) for d in reduced_dims)
-    sizes = dict(zip(reduced_dims, (extent for _, extent in box), strict=True))
-    kept_dims = [d for d in range(len(dims)) if d not in reduced_dims]
-    kept_sizes = dict(zip(kept_dims, target.extent, strict=True))
-    count = len(reduce.operands) // 2
-    packing = stage_packing(reduce.operands[:count], [], emitter.bindings)
-    first_tiled = max(0, len(dims) - 2)
-    is_vector = len(dims) == 1
-    row, col = (-1, 0) if is_vector else (len(dims) - 2, len(dims) - 1)
-
-    def space(of: dict[int, int]) -> TileSpace:
-        majors = tuple(of[d] for d in sorted(of) if d < first_tiled)
-        if is_vector and col in of:
-            return TileSpace(majors, -(-of[col] // 128), min(128, of[col]), packing, True)
-        rows = of.get(row, packing if is_vector else 1)
-        return TileSpace(majors, rows, of.get(col, 1), packing)
-
-    keeps_rows = row in kept_sizes
-    kept = space(kept_sizes)
-    if not keeps_rows:
-        kept = replace(kept, packing=1, rows=1)
-    return _Plan(
-        dims, reduced_dims, kept, _without_rows(space(sizes), keeps_rows), keeps_rows,
-        col in kept_sizes, target.origin, tuple(low for low, _ in box),
-        tuple(extent for _, extent in box),
-    )  # fmt: skip
-
-
-def _without_rows(space: TileSpace, keeps_rows: bool) -> TileSpace:
-    return replace(space, packing=1, rows=1) if keeps_rows else space
-
-
-class _Accumulators:
-    """A few running states, so that the latency of one combination does not bound the loop."""
-
-    def __init__(self, combine: Callable[[list[State], list[State]], list[State]]) -> None:
-        self._combine = combine
-        self._running: list[list[State]] = []
-        self._count = 0
-
-    def add(self, value: list[State]) -> None:
-        """Take in one more value."""
-        if len(self._running) < _ACCUMULATORS:
-            self._running.append(value)
-        else:
-            slot = self._count % _ACCUMULATORS
-            self._running[slot] = self._combine(self._running[slot], value)
-        self._count += 1
-
-    def total(self) -> list[State]:
-        """All values combined, pairwise."""
-        level = self._running
-        while len(level) > 1:
-            pairs = [self._combine(a, b) for a, b in zip(level[::2], level[1::2], strict=False)]
-            level = pairs + ([level[-1]] if len(level) % 2 else [])
-        return level[0]
-
-
 class _ReduceStage:
     """Emits one stage; see the module."""
 
     def __init__(
         self,
         emitter: ElementEmitter,
-        plan: _Plan,
+        plan: ReducePlan,
         reduces: Sequence[HloInstruction],
         targets: Sequence[Sequence[VmemArray]],
         accumulate: SReg | None,
@@ -217,6 +145,9 @@ class _ReduceStage:
         first = self._reduces[0]
         rows = state_tiles(first, self._states) * SUBLANES
         self._accumulators = self._emitter.builder.window(accumulators_name(first), rows)
+        if self._run_transposed():
+            self._emitter.builder.new_block()
+            return
         cost, are_apart = self._cost(), False
         columns = self._plan.kept.col_tiles
         if cost > _DEAR_TILE and 1 < columns <= _MOST_COPIES:
@@ -225,7 +156,13 @@ class _ReduceStage:
                 cost, are_apart = dearest, True
         total = cost * self._plan.reduced.tile_count
         is_straight = total <= _STRAIGHT_LINE_OPS
-        body = self._straight if is_straight else partial(self._looped, cost)
+
+        def body(kept: TilePoint) -> None:
+            if is_straight:
+                self._straight([kept])
+            else:
+                self._looped(cost, [kept])
+
         self._loops.parallel = is_straight  # else all tiles go through the same accumulators
         if are_apart:
             self._loops.run_column_steps_apart(self._plan.kept, 1, 1, body)
@@ -235,39 +172,100 @@ class _ReduceStage:
             self._loops.run_steps(self._plan.kept, 1, 1, body)
         self._emitter.builder.new_block()
 
-    def _cost(self, column: Expr | None = None) -> int:
-        """Operations for the values of one reduced tile, all phases of it; in a given kept column."""
+    def _cost(self, column: Expr | None = None, step: int = 1) -> int:
+        """Operations for the values of one reduced tile, all phases of it, for `step` tiles of kept rows;
+        in a given kept column."""
         probe = probe_emitter(self._emitter)
+        probe.loader.can_transpose = self._emitter.loader.can_transpose
         stage = _ReduceStage(probe, self._plan, self._reduces, self._targets, None)
         kept = inner_point(probe, self._plan.kept)
         if column is not None:
             kept = replace(kept, col_tile=column)
+        tiles = [replace(kept, row_tile=kept.row_tile + k) for k in range(step)]
         point = inner_point(probe, self._plan.reduced)
 
         def emit() -> None:
-            for part in range(self._parts):
-                for inner in range(self._inner_parts):
-                    stage._values(kept, point, part, inner)
+            for tile in tiles:
+                for part in range(self._parts):
+                    for inner in range(self._inner_parts):
+                        stage._values(tile, point, part, inner)
 
-        return operations(probe, emit) + self._states * self._parts * self._inner_parts
+        return operations(probe, emit) + step * self._states * self._parts * self._inner_parts
 
-    def _straight(self, kept: TilePoint) -> None:
-        self._store(kept, self._parts_of(kept))
+    def _run_transposed(self) -> bool:
+        """Blocks of 128 rows at a time where some of what is read has its rows along the lanes.
+
+        Each block of rows takes one block after the other of what it reduces, so that all that a transpose
+        unit holds is used at once. False: nothing is read so.
+        """
+        plan = self._plan
+        step = min(block_row_tiles(plan.kept.packing), plan.kept.row_tiles)
+        is_enough = plan.keeps_rows and step * self._parts >= LEAST_TRANSPOSED
+        if not is_enough or not self._reads_transposed():
+            return False
+        self._emitter.loader.can_transpose = True
+        cost = self._cost(step=step)
+        is_little = cost * plan.reduced.tile_count <= _TRANSPOSED_OPS
+        is_straight = is_little or not any(map(is_long, self._reduces))
+        waiting: list[TilePoint] = []
+
+        @contextmanager
+        def block() -> Iterator[None]:
+            waiting.clear()
+            yield
+            if is_straight:
+                self._straight(waiting)
+            else:
+                self._looped(cost, waiting, _TRANSPOSED_OPS)
+
+        loops = TileLoops(self._emitter.builder, self._emitter.sregs, block, parallel=is_straight)
+        loops.run_steps(plan.kept, step, 1, waiting.append)
+        self._emitter.loader.can_transpose = False
+        return True
+
+    def _reads_transposed(self) -> bool:
+        kept, reduced = (_any_point(space) for space in (self._plan.kept, self._plan.reduced))
+        index = self._index(kept, reduced, 0, 0)
+        return any(
+            reads_transposed(self._emitter, operand, index)
+            for reduce in self._reduces
+            for operand in reduce.operands[: len(reduce.operands) // 2]
+        )
+
+    def _straight(self, tiles: Sequence[TilePoint]) -> None:
+        """Some kept tiles, whose reduced tiles are gone over together, by straight-line code."""
+        self._store_all(tiles, self._states_of(tiles))
 
     def row_values(self, kept: TilePoint) -> list[int]:
         """The first reduce's first result at a kept tile, a register for each phase of its rows."""
-        return [state[0] for state in self._finished(kept, 0, self._parts_of(kept))]
+        states = [self._folded(state) for state in self._states_of([kept])]
+        return [state[0] for state in self._finished(kept, 0, states)]
 
-    def _parts_of(self, kept: TilePoint) -> list[list[State]]:
-        """The folded states of each phase of a kept tile's rows, by straight-line code."""
-        parts = []
-        for part in range(self._parts):
-            sums = _Accumulators(self._combine)
-            for point in tile_points(self._plan.reduced):
-                for inner in range(self._inner_parts):
-                    sums.add(self._values(kept, point, part, inner))
-            parts.append(self._folded(sums.total()))
-        return parts
+    def _states_of(self, tiles: Sequence[TilePoint]) -> list[list[State]]:
+        """The states of each phase of each kept tile's rows, one tile's after the other's."""
+        sums = self._empty(tiles)
+        for point in tile_points(self._plan.reduced):
+            self._take_in(sums, tiles, point)
+        return [one.total() for one in sums]
+
+    def _empty(self, tiles: Sequence[TilePoint]) -> list[Accumulators]:
+        """Running states of kept tiles; those of several do not wait for each other anyway."""
+        count = ACCUMULATORS if len(tiles) == 1 else 1
+        return [Accumulators(self._combine, count) for _ in range(len(tiles) * self._parts)]
+
+    def _take_in(
+        self, sums: Sequence[Accumulators], tiles: Sequence[TilePoint], point: TilePoint
+    ) -> None:
+        """Add one reduced tile's values to the running states of kept tiles."""
+        places = itertools.product(tiles, range(self._parts))
+        for (kept, part), one in zip(places, sums, strict=True):
+            for inner in range(self._inner_parts):
+                one.add(self._values(kept, point, part, inner))
+
+    def _store_all(self, tiles: Sequence[TilePoint], states: Sequence[list[State]]) -> None:
+        for number, kept in enumerate(tiles):
+            parts = states[number * self._parts : (number + 1) * self._parts]
+            self._store(kept, [self._folded(state) for state in parts])
 
     def _combine(self, a: list[State], b: list[State]) -> list[State]:
         return [
@@ -275,47 +273,46 @@ class _ReduceStage:
             for reducer, x, y in zip(self._reducers, a, b, strict=True)
         ]
 
-    def _looped(self, cost: int, kept: TilePoint) -> None:
-        """The same with the state in VMEM between iterations of loops over the reduced tiles."""
-        for part in range(self._parts):
-            start = [self._identity(n) for n in range(len(self._reducers))]
-            self._save(part, start)
+    def _looped(self, cost: int, tiles: Sequence[TilePoint], body_ops: int = BODY_OPS) -> None:
+        """The same for some kept tiles, with their states in VMEM between iterations of loops over the
+        reduced tiles."""
+        places = [(kept, part) for kept in tiles for part in range(self._parts)]
+        for slot in range(len(places)):
+            self._save(slot, [self._identity(n) for n in range(len(self._reducers))])
 
-        sums: list[_Accumulators] = []
+        sums: list[Accumulators] = []
 
         @contextmanager
         def block() -> Iterator[None]:
-            sums[:] = [_Accumulators(self._combine) for _ in range(self._parts)]
-            for part, one in enumerate(sums):
-                one.add(self._restored(part))
+            sums[:] = self._empty(tiles)
+            for slot, one in enumerate(sums):
+                one.add(self._restored(slot))
             yield
-            for part, one in enumerate(sums):
-                self._save(part, one.total())
+            for slot, one in enumerate(sums):
+                self._save(slot, one.total())
 
         def body(point: TilePoint) -> None:
-            for part in range(self._parts):
-                for inner in range(self._inner_parts):
-                    sums[part].add(self._values(kept, point, part, inner))
+            self._take_in(sums, tiles, point)
 
         loops = TileLoops(self._emitter.builder, self._emitter.sregs, block, parallel=False)
-        loops.run(self._plan.reduced, cost, body)
+        loops.run(self._plan.reduced, cost, body, body_ops)
         self._emitter.builder.new_block()
-        self._store(kept, [self._folded(self._restored(p)) for p in range(self._parts)])
+        self._store_all(tiles, [self._restored(slot) for slot in range(len(places))])
         self._emitter.builder.new_block()
 
-    def _slot(self, part: int, number: int) -> int:
-        return (part * self._states + number) * 8
+    def _row(self, slot: int, number: int) -> int:
+        return (slot * self._states + number) * SUBLANES
 
-    def _save(self, part: int, state: list[State]) -> None:
+    def _save(self, slot: int, state: list[State]) -> None:
         flat = [value for one in state for value in one]
         for number, value in enumerate(flat):
-            self._ops.emit("vst", self._accumulators, 0, self._slot(part, number), 1, value)
+            self._ops.emit("vst", self._accumulators, 0, self._row(slot, number), 1, value)
 
-    def _restored(self, part: int) -> list[State]:
+    def _restored(self, slot: int) -> list[State]:
         numbers = iter(range(self._states))
         return [
             [
-                self._ops.emit("vld", self._accumulators, 0, self._slot(part, next(numbers)), 1)
+                self._ops.emit("vld", self._accumulators, 0, self._row(slot, next(numbers)), 1)
                 for _ in reducer.dtypes
             ]
             for reducer in self._reducers
@@ -451,6 +448,13 @@ class _ReduceStage:
         self._ops.emit("vst", target.window, at, offset, 0, values[0])
 
 
+def _any_point(space: TileSpace) -> TilePoint:
+    """Any tile of a space."""
+    majors = tuple(ranged(f"m{d}", n) for d, n in enumerate(space.majors))
+    row, col = ranged("rt", space.row_tiles), ranged("ct", space.col_tiles)
+    return TilePoint(majors, row, col, var(SUBLANE), var(LANE))
+
+
 class RowReduction:
     """A reduce of one array over its last dimension, in code of somebody else's loops.
 
@@ -469,7 +473,7 @@ class RowReduction:
         *majors, rows = extent
         kept = TileSpace(tuple(majors), rows, 1, packing)
         reduced = TileSpace((), 1, dims[-1], 1)
-        plan = _Plan(
+        plan = ReducePlan(
             dims, (len(dims) - 1,), kept, reduced, True, False, low, (const(0),), dims[-1:]
         )
         self._stage = _ReduceStage(emitter, plan, [reduce], [], None)
@@ -479,4 +483,4 @@ class RowReduction:
         return self._stage.row_values(point)
 
 
-__all__ = ["ReducedBox", "Reducer", "RowReduction", "emit_reduce_stage"]
+__all__ = ["Reducer", "RowReduction", "emit_reduce_stage"]

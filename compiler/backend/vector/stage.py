@@ -11,7 +11,6 @@ from functools import lru_cache, partial
 from compiler.analysis.indexing import Expr, const, linearize, ranged, var, variables
 from compiler.analysis.indexing_boxes import leaf_indices
 from compiler.analysis.indexing_maps import Index
-from compiler.backend.vector.addresses import physical_index
 from compiler.backend.vector.arrays import VmemArray
 from compiler.backend.vector.bounds import zero_outside
 from compiler.backend.vector.core import ElementEmitter
@@ -33,7 +32,11 @@ from compiler.backend.vector.tile_loops import (
     tile_space,
     tile_step,
 )
-from compiler.backend.vector.transposes import transposed_index
+from compiler.backend.vector.transposed_reads import (
+    LEAST_TRANSPOSED,
+    block_row_tiles,
+    reads_transposed,
+)
 from compiler.backend.vector.turned_stage import can_turn, run_turned
 from compiler.diagnostics import CompileError
 from compiler.hlo.ir import HloInstruction
@@ -46,8 +49,6 @@ _ALIKE = 1.25
 """Of the least operations for a tile: what longer runs of columns may take."""
 _TRANSPOSED_COLUMNS = 4
 """Blocks side by side in one body: one goes through the transpose unit as the other is read."""
-_LEAST_TRANSPOSED = 2
-"""Vregs of a transposed block for which the transpose takes less than indexed loads."""
 
 
 def emit_stage(
@@ -70,7 +71,7 @@ def emit_stage(
     stage = BoxStage(tuple(nodes), tuple(targets), space, bounds if zero_fill else None)
     loops = TileLoops(emitter.builder, emitter.sregs)
     pairs = zip(nodes, targets, strict=True)
-    is_dense = space.row_tiles * packing >= _LEAST_TRANSPOSED
+    is_dense = space.row_tiles * packing >= LEAST_TRANSPOSED
     if is_dense and any(_transposes(emitter, node, target, space) for node, target in pairs):
         if can_turn(emitter, nodes, targets, space):
             run_turned(emitter, loops, nodes, targets, space, stage.bounds)
@@ -256,7 +257,7 @@ def _runs(space: TileSpace) -> list[int]:
 def _run_transposed(emitter: ElementEmitter, loops: TileLoops, stage: BoxStage) -> None:
     """Bodies of 128 rows; each by itself where its columns or rows say which operand is read."""
     space = stage.space
-    step = 16 // space.packing
+    step = block_row_tiles(space.packing)
     body = partial(emit_tile, emitter, stage)
     blocks = -(-space.row_tiles // step)
     pair = min(_TRANSPOSED_COLUMNS, space.col_tiles)
@@ -294,7 +295,7 @@ def _run_columns(emitter: ElementEmitter, loops: TileLoops, stage: BoxStage, row
             run_turned(emitter, loops, *pairs)
             continue
         is_plain = kind is _Kind.PLAIN
-        loops.block_rows = 1 if is_plain else 16 // space.packing
+        loops.block_rows = 1 if is_plain else block_row_tiles(space.packing)
         steps = (2, 4) if is_plain else (row_step, _TRANSPOSED_COLUMNS)
         loops.run_column_steps_apart(space, *steps, body, columns)
     emitter.loader.can_transpose = True
@@ -466,14 +467,7 @@ def _transposes(
         var(SUBLANE),
         var(LANE),
     )
-    index = point_index(target, space, point, 0)
-    leaves = leaf_indices(node, index, frozenset(emitter.bindings) | frozenset(emitter.scalars))
-    return any(
-        transposed_index(emitter.bindings[leaf], *physical_index(emitter.bindings[leaf], at))
-        for leaf, indices in leaves.items()
-        if leaf in emitter.bindings
-        for at in indices
-    )
+    return reads_transposed(emitter, node, point_index(target, space, point, 0))
 
 
 def full_tile(point: TilePoint) -> TilePoint:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from compiler.analysis.indexing import Expr, Var, const, linearize, multiple, ranged, var
 from compiler.analysis.indexing_boxes import leaf_indices
 from compiler.analysis.indexing_maps import Index
-from compiler.backend.vector.addresses import physical_index
 from compiler.backend.vector.arrays import VmemArray
 from compiler.backend.vector.bounds import zero_outside
 from compiler.backend.vector.core import ElementEmitter
@@ -22,7 +21,7 @@ from compiler.backend.vector.index_values import LANE, SUBLANE
 from compiler.backend.vector.probe import inner_point, probe_emitter
 from compiler.backend.vector.stores import Storer
 from compiler.backend.vector.tile_loops import TileLoops, TilePoint, TileSpace
-from compiler.backend.vector.transposes import transposed_index
+from compiler.backend.vector.transposed_reads import reads_transposed
 from compiler.backend.vector.unpack import pack
 from compiler.hlo.ir import HloInstruction
 from compiler.llo.ir import VReg
@@ -66,7 +65,6 @@ def can_turn(
         return False
     if any(t.shape.dtype.name not in _TYPES or t.replicated or t.shape.rank < 2 for t in targets):
         return False
-    leaves = frozenset(emitter.bindings) | frozenset(emitter.scalars)
     place = TilePoint(
         tuple(ranged(f"m{d}", n) for d, n in enumerate(space.majors)),
         ranged("rb", -(-space.row_tiles // _BLOCK_ROW_TILES)) * _BLOCK_ROW_TILES,
@@ -77,11 +75,8 @@ def can_turn(
         var(LANE),
     )
     return not any(
-        transposed_index(emitter.bindings[leaf], *physical_index(emitter.bindings[leaf], at))
+        reads_transposed(emitter, node, _turned(target, place, 0, 0))
         for node, target in zip(nodes, targets, strict=True)
-        for leaf, indices in leaf_indices(node, _turned(target, place, 0, 0), leaves).items()
-        if leaf in emitter.bindings
-        for at in indices
     )
 
 

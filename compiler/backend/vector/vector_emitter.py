@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from compiler.backend.vector.arrays import VmemArray
 from compiler.backend.vector.chain_stage import Chain, emit_chain_stage
 from compiler.backend.vector.core import ElementEmitter
-from compiler.backend.vector.reduce_stage import ReducedBox, emit_reduce_stage
+from compiler.backend.vector.reduce_plan import ReducedBox
+from compiler.backend.vector.reduce_stage import emit_reduce_stage
 from compiler.backend.vector.stage import emit_stage
 from compiler.hlo.ir import HloInstruction
 from compiler.llo.ir import SReg

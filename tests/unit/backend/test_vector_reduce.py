@@ -175,6 +175,30 @@ def test_variadic_reducer_keeps_the_first_maximum(dimension: int) -> None:
     ReduceRun(text, (whole_numbers("f32", 20, 300),)).check()
 
 
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "s32", "s8"])
+@pytest.mark.parametrize("rows", [9, 20, 196])
+@pytest.mark.parametrize("cols", [64, 300, 1500])
+def test_rows_of_what_is_transposed_go_through_the_transpose_units(
+    rows: int, cols: int, dtype: str
+) -> None:
+    text = f"""{monoid("add", dtype)}
+        p={dtype}[2,{cols},{rows}] parameter(0)
+        q={dtype}[2,{rows},{cols}] parameter(1)
+        t={dtype}[2,{rows},{cols}] transpose(p), dimensions={{0,2,1}}
+        z={dtype}[] constant(0)
+        m={dtype}[2,{rows},{cols}] multiply(t,q)
+        a={dtype}[2,{rows}] reduce(t,z), dimensions={{2}}, to_apply=body
+        b={dtype}[2,{rows}] reduce(m,z), dimensions={{2}}, to_apply=body
+        ROOT r=({dtype}[2,{rows}],{dtype}[2,{rows}]) tuple(a,b)"""
+    values = whole_numbers(dtype, 2, cols, rows), whole_numbers(dtype, 2, rows, cols, seed=1)
+    run = ReplicatedRun(text, values) if dtype != "s8" else ReduceRun(text, values)
+    turned, other = (v.astype(np.int64) for v in (values[0].transpose(0, 2, 1), values[1]))
+    for found, exact in zip(run.results, (turned.sum(2), (turned * other).sum(2)), strict=True):
+        assert_close(found, exact.astype(values[0].dtype), 0)
+    assert run.count("vxpose.push") > 0
+    assert run.count("vld.idx") == 0 or dtype == "s8"  # whose results go to packed rows
+
+
 def test_columns_of_a_concatenation_are_summed_each_in_its_way() -> None:
     """Which part a column of the result has is known while emitting: others are not loaded."""
     parts = "\n".join(f"p{n}=f32[40,8,128] parameter({n})" for n in range(6))
