@@ -51,6 +51,8 @@ class ScatterCosts(Costs):
     update = Cost(
         60, Unit.SCALAR, _ASSUMED, "finding where an update's tiles lie, and combining it"
     )
+    combined = Cost(40, Unit.SCALAR, _ASSUMED, "a row found and combined")
+    turn = Cost(30, Unit.TRANSPOSE, _ASSUMED, "a tile turned by a transpose before")
     looked_at = Cost(5.5, Unit.SCALAR, _MEASURED, "a row that may be of the block in VMEM")
     looked_at_tile = Cost(1.5, Unit.LOAD, _MEASURED, "one register more of it")
     streamed = Cost(130, Unit.ROUND_TRIP, _MEASURED, "the tiles around a row fetched and put back")
@@ -66,6 +68,9 @@ class ElementCosts(Costs):
     lane_rotation = Cost(1.5, Unit.XLU, _MEASURED, "the same where all rotations are along lanes")
     body = Cost(60, Unit.SCALAR, _ASSUMED, "a body's own time, beside indexed accesses")
     table = Cost(1.5, Unit.STORE, _ASSUMED, "a register of a table cleared and added to another")
+    searched = Cost(6, Unit.VALU, _ASSUMED, "a register searched for what is of one place")
+    addressed = Cost(270, Unit.INDEXED_STORE, _ASSUMED, "a register combined with tables")
+    tables = Cost(4000, Unit.STORE, _ASSUMED, "tables cleared and added up")
     alone = Cost(16, Unit.SCALAR, _ASSUMED, "an update that is combined by itself, at least")
 
 

@@ -7,6 +7,8 @@ leaf (reshapes of a broadcast's operand, slices); no law undoes another.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from compiler.hlo.call_graph import drop_unreachable, reachable
 from compiler.hlo.ir import HloModule
 from compiler.passes import (
@@ -27,30 +29,35 @@ from compiler.passes import (
 )
 from compiler.passes.context import PassContext
 from compiler.rewrite.rewriter import RuleSet, rewrite_computation, rules_of
+from tpu_sim.isa.chips import Chip
 
-RULES = RuleSet(
-    rules_of(
-        rules_shape,
-        rules_arithmetic,
-        rules_reduction,
-        rules_pooling,
-        rules_peeling,
-        rules_indexing,
-        rules_known_places,
-        rules_affine_places,
-        rules_scatter,
-        rules_update,
-        rules_motion,
-        rules_turned_back,
-        rules_split_pools,
-        rules_windows,
-    )
+_FILES = (
+    rules_shape,
+    rules_arithmetic,
+    rules_reduction,
+    rules_pooling,
+    rules_peeling,
+    rules_indexing,
+    rules_known_places,
+    rules_affine_places,
+    rules_scatter,
+    rules_update,
+    rules_motion,
+    rules_turned_back,
+    rules_split_pools,
+    rules_windows,
 )
+
+
+@lru_cache(maxsize=64)
+def rules_on(chip: Chip) -> RuleSet:
+    """The laws, as they pay on a chip."""
+    return RuleSet(rules_of(chip, *_FILES))
 
 
 def simplify_algebra(module: HloModule, context: PassContext) -> bool:
     """Rewrite all computations until no law applies."""
     for computation in reachable(module):
-        context.counts.update(rewrite_computation(computation, RULES))
+        context.counts.update(rewrite_computation(computation, rules_on(context.chip)))
     drop_unreachable(module)
     return bool(context.counts)

@@ -18,7 +18,7 @@ from compiler.hlo.evaluator import EvaluationOptions
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.opcodes import OPCODES, Trait, with_any
 from compiler.hlo.shape import ArrayShape
-from compiler.passes.algebraic_simplifier import RULES
+from compiler.passes.algebraic_simplifier import rules_on
 from compiler.passes.context import PassContext
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit, has_side_effect, replace
@@ -31,12 +31,12 @@ _REFUSED = Trait.RUNS | Trait.OPAQUE | Trait.NONDETERMINISTIC | Trait.COLLECTIVE
 
 def fold_constants(module: HloModule, context: PassContext) -> bool:
     """Fold in every computation, operands before users, until nothing is left to fold."""
-    options = EvaluationOptions(context.planner.precision)
+    options, rules = EvaluationOptions(context.planner.precision), rules_on(context.chip)
     for computation in reachable(module):
         while folded := _fold_once(computation, context, options):
             computation.sort()
             readers = (user for constant in folded for user in constant.users)
-            context.counts.update(rewrite_computation(computation, RULES, readers))
+            context.counts.update(rewrite_computation(computation, rules, readers))
     drop_unreachable(module)
     return bool(context.counts)
 

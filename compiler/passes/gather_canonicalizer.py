@@ -31,6 +31,7 @@ from compiler.passes.index_vectors import batch_place, flat_indices, numbering
 from compiler.passes.rules_scatter import pays_to_turn
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit, replace
+from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.geometry import LANES
 
 Dims = tuple[int, ...]
@@ -45,7 +46,7 @@ def canonicalize_gathers(module: HloModule, context: PassContext) -> bool:
         columns = [i for i in gathers if _has_columns(gather_dims(i), chip)]
         for gather in columns:
             d = gather_dims(gather)
-            replace(gather, _of_rows(d, _column(d)))
+            replace(gather, _of_rows(d, _column(d, chip)))
         apart = [i for i in computation if i.opcode == "gather" and _majors(gather_dims(i))]
         for gather in apart:
             replace(gather, _of_each_major(gather_dims(gather)))
@@ -59,8 +60,8 @@ def canonicalize_gathers(module: HloModule, context: PassContext) -> bool:
     return bool(context.counts["gathers"])
 
 
-def _has_columns(d: GatherDims, chip: Memories) -> bool:
-    return is_large(d, chip) and _column(d) >= 0
+def _has_columns(d: GatherDims, chip: Chip) -> bool:
+    return is_large(d, chip) and _column(d, chip) >= 0
 
 
 def _majors(d: GatherDims) -> Dims:
@@ -111,7 +112,7 @@ def _becomes_flat(d: GatherDims, chip: Memories) -> bool:
     return not is_flat(d) and (is_large(d, chip) or is_padded(d))
 
 
-def _column(d: GatherDims) -> int:
+def _column(d: GatherDims, chip: Chip) -> int:
     """The dimension along which slices are whole columns, and had better be rows; -1 if there is none."""
     dims = d.operand.array.dims
     last = len(dims) - 1
@@ -119,7 +120,7 @@ def _column(d: GatherDims) -> int:
         return -1
     whole = [w for w in d.window_dims if d.slice_sizes[w] == dims[w] and w not in d.start_map]
     column = max(whole, key=lambda w: dims[w], default=-1)
-    if column < 0 or not pays_to_turn(dims, d.gather.array.dims, dims[column]):
+    if column < 0 or not pays_to_turn(dims, d.gather.array.dims, dims[column], chip):
         return -1
     return column
 

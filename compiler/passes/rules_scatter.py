@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+from compiler.analysis.code_costs import ElementCosts, ScatterCosts
 from compiler.analysis.reducers import reducer_kind
 from compiler.analysis.scatter_dims import combines_elements, has_numbers_last, scatter_dims
 from compiler.hlo.dtypes import PRED, S32
@@ -17,18 +18,14 @@ from compiler.hlo.shape import ArrayShape
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit
 from compiler.rewrite.pattern import Match, Op
-from compiler.rewrite.rewriter import ANY_ORDER, rule
+from compiler.rewrite.rewriter import ANY_ORDER, rule, weighed_rule
+from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.geometry import LANES
 
 Dims = tuple[int, ...]
-_ROW_CYCLES = 40  # a scatter's kernel takes about so many to combine one row
-_TURN_CYCLES = 30  # and a transpose to turn a tile
 _FEW_PLACES = 1024
 _FEWEST_UPDATES = 64
 _REGISTER = 1024
-_COMPARED_CYCLES = 6  # to choose from a register of updates what is for one place, and add it up
-_ADDRESSED_CYCLES = 270  # to combine a register of updates with what tables hold at their places
-_TABLES_CYCLES = 4000  # to clear and add up the tables
 
 
 # scatter(x, i, u) == x when there are no updates
@@ -44,8 +41,8 @@ def scatter_of_nothing(instr: HloInstruction, _: Match) -> HloInstruction | None
 
 
 # scatter(x, i, u) of columns == transpose(scatter(transpose(x), i, transpose(u))) of rows
-@rule("scatter-rows-not-columns", Op("scatter"))
-def scatter_rows_not_columns(instr: HloInstruction, _: Match) -> HloInstruction | None:
+@weighed_rule("scatter-rows-not-columns", Op("scatter"))
+def scatter_rows_not_columns(instr: HloInstruction, _: Match, chip: Chip) -> HloInstruction | None:
     """Updates that lie across the minor dimension are turned into rows where that is cheaper.
 
     A kernel combines a row at a time, and a column is as many rows as it has elements. Updates that
@@ -62,7 +59,7 @@ def scatter_rows_not_columns(instr: HloInstruction, _: Match) -> HloInstruction 
     sizes = [updates.array.dims[d] for d in window]
     number = max(range(len(window)), key=lambda n: sizes[n])
     column = [d for d in range(len(dims)) if d not in gone][number]
-    if not pays_to_turn(dims, updates.array.dims, sizes[number]):
+    if not pays_to_turn(dims, updates.array.dims, sizes[number], chip):
         return None
     order, update_order = (
         _moved_last(len(dims), column),
@@ -82,13 +79,14 @@ def _moved_last(rank: int, dim: int) -> Dims:
     return (*(d for d in range(rank) if d != dim), dim)
 
 
-def pays_to_turn(dims: Dims, update_dims: Dims, size: int) -> bool:
+def pays_to_turn(dims: Dims, update_dims: Dims, size: int, chip: Chip) -> bool:
     """Whether slices of `update_dims` that are rows, not columns of `size`, save more cycles than
     transposes of two operands of `dims` and of the slices cost."""
     elements = math.prod(update_dims)
     rows = elements // max(size, 1) * -(-size // LANES)
-    saved = (elements - rows) * _ROW_CYCLES
-    return saved > _TURN_CYCLES * (2 * _vregs(dims) + _vregs(update_dims))
+    costs = ScatterCosts.of(chip)
+    saved = (elements - rows) * costs.combined
+    return saved > costs.turn * (2 * _vregs(dims) + _vregs(update_dims))
 
 
 def _vregs(dims: Dims) -> int:
@@ -98,8 +96,8 @@ def _vregs(dims: Dims) -> int:
 
 
 # scatter-f(x, i, u) of elements == f(x, reduce-f over n of (i[n] == place ? u[n] : identity))
-@rule("scatter-into-few-places", Op("scatter"), ANY_ORDER)
-def scatter_into_few_places(instr: HloInstruction, _: Match) -> HloInstruction | None:
+@weighed_rule("scatter-into-few-places", Op("scatter"), ANY_ORDER)
+def scatter_into_few_places(instr: HloInstruction, _: Match, chip: Chip) -> HloInstruction | None:
     """Every place looks through all updates at once; an index outside is no place.
 
     A kernel that combines elements at computed addresses takes as long for any number of places.
@@ -118,7 +116,7 @@ def scatter_into_few_places(instr: HloInstruction, _: Match) -> HloInstruction |
     neutral = identity(kind, dtype)
     if neutral is None:
         return None
-    if instr.update_window_dims or _is_faster_by_address(instr, places, count):
+    if instr.update_window_dims or _is_faster_by_address(instr, places, count, chip):
         return None
     index = make.reshape(indices, (count,))
     if index.array.dtype.bits < S32.bits:
@@ -137,8 +135,9 @@ def scatter_into_few_places(instr: HloInstruction, _: Match) -> HloInstruction |
     return emit(instr, kind, operand.array, (operand, found))
 
 
-def _is_faster_by_address(scatter: HloInstruction, places: int, count: int) -> bool:
+def _is_faster_by_address(scatter: HloInstruction, places: int, count: int, chip: Chip) -> bool:
     registers = -(-count // _REGISTER)
-    compared = _COMPARED_CYCLES * registers * places
-    addressed = _ADDRESSED_CYCLES * registers + _TABLES_CYCLES
+    costs = ElementCosts.of(chip)
+    compared = costs.searched * registers * places
+    addressed = costs.addressed * registers + costs.tables
     return combines_elements(scatter_dims(scatter)) and addressed < compared

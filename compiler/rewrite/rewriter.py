@@ -12,15 +12,17 @@ import enum
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from types import ModuleType
 
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.origins import IDLE, absorb
 from compiler.rewrite.graph import is_dead, remove_dead, replace
 from compiler.rewrite.pattern import Match, Op, Pattern, match
+from tpu_sim.isa.chips import Chip
 
 Rewrite = Callable[[HloInstruction, Match], HloInstruction | None]
+WeighedRewrite = Callable[[HloInstruction, Match, Chip], HloInstruction | None]
 
 STEPS_PER_INSTRUCTION = 64
 
@@ -69,6 +71,23 @@ class Rule:
         return tuple(op.name for part in self.pattern.operands for op in _ops(part) if op.name)
 
 
+@dataclass(frozen=True)
+class WeighedRule:
+    """A rule that asks what its two sides cost on a chip: `on` is the rule for one."""
+
+    name: str
+    pattern: Op
+    apply: WeighedRewrite
+    freedom: Freedom
+
+    def on(self, chip: Chip) -> Rule:
+        """The rule on a chip."""
+        return Rule(self.name, self.pattern, partial(self._apply, chip), self.freedom)
+
+    def _apply(self, chip: Chip, instr: HloInstruction, bound: Match) -> HloInstruction | None:
+        return self.apply(instr, bound, chip)
+
+
 def _ops(pattern: Pattern) -> Iterator[Op]:
     if isinstance(pattern, Op):
         yield pattern
@@ -87,9 +106,25 @@ def rule(
     return make
 
 
-def rules_of(*files: ModuleType) -> list[Rule]:
-    """The rules that files define, in the order in which they are tried."""
-    return [value for file in files for value in vars(file).values() if isinstance(value, Rule)]
+def weighed_rule(
+    name: str, pattern: Op, freedom: Freedom = Freedom.NONE
+) -> Callable[[WeighedRewrite], WeighedRule]:
+    """The same of a right side that is given the chip as well."""
+
+    def make(function: WeighedRewrite) -> WeighedRule:
+        return WeighedRule(name, pattern, function, freedom)
+
+    return make
+
+
+def rules_of(chip: Chip, *files: ModuleType) -> list[Rule]:
+    """The rules that files define, on a chip, in the order in which they are tried."""
+    defined = (value for file in files for value in vars(file).values())
+    return [
+        value.on(chip) if isinstance(value, WeighedRule) else value
+        for value in defined
+        if isinstance(value, (Rule, WeighedRule))
+    ]
 
 
 class RuleSet:

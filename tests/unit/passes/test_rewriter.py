@@ -9,10 +9,11 @@ from compiler.hlo.builder import HloBuilder
 from compiler.hlo.dtypes import BF16, F32, S32, DType
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import array
-from compiler.passes.algebraic_simplifier import RULES
+from compiler.passes.algebraic_simplifier import rules_on
 from compiler.rewrite.dims import is_refinement, reshape_groups
 from compiler.rewrite.pattern import Match, Op, Splat, X, Y, match, splat_value
 from compiler.rewrite.rewriter import RuleSet, rewrite_computation, rule
+from tpu_sim.isa.chips import load_chip
 
 
 def _splat(b: HloBuilder, dtype: DType, value: float) -> HloInstruction:
@@ -62,7 +63,7 @@ def test_rewriting_ends_and_counts_rules() -> None:
     for _ in range(10):
         root = b.unary("negate", root)
     module = b.build_entry(root)
-    counts = rewrite_computation(module.entry, RULES)
+    counts = rewrite_computation(module.entry, rules_on(load_chip("v5e")))
     assert module.entry.root is x
     assert counts["involution"] == 5
 
@@ -108,5 +109,5 @@ def test_bf16_narrow_values_are_not_widened_twice() -> None:
     b = HloBuilder("m")
     x = b.parameter(array(BF16, 8))
     module = b.build_entry(b.convert(b.convert(x, F32), BF16))
-    rewrite_computation(module.entry, RULES)
+    rewrite_computation(module.entry, rules_on(load_chip("v5e")))
     assert module.entry.root is x
