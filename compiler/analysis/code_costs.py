@@ -29,6 +29,7 @@ class KernelCosts(Costs):
 
     launch = Cost(1500, Unit.KERNEL, _ASSUMED, "one kernel more, where one is cut in two")
     alone = Cost(4000, Unit.KERNEL, _ASSUMED, "one kernel more: launch, first and last block")
+    phase = Cost(4096, Unit.KERNEL, _ASSUMED, "what a phase of an exchange has links do, at least")
     topk_groups = Cost(15_000, Unit.KERNEL, _ASSUMED, "the kernels that top-k by groups takes")
     fetched_array = Cost(400, Unit.ROUND_TRIP, _ASSUMED, "one array more that is sent for early")
     order_move = Cost(2000, Unit.KERNEL, _ASSUMED, "what another order must save at least")

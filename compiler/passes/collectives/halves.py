@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from compiler.analysis.async_flags import group_size, has_flags, ring_steps, set_phase
+from compiler.analysis.code_costs import KernelCosts
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import Shape, TupleShape
@@ -24,8 +25,6 @@ from compiler.rewrite.graph import emit
 from tpu_sim.isa.chips import Chip
 
 _MOST_PHASES = 16
-_LEAST_PHASE = 4096
-"""Cycles of a link that a phase is worth."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +85,7 @@ def _phases(root: HloInstruction, chip: Chip) -> int:
     """In how many parts it is done: as many as a ring has steps, if each is worth its kernel."""
     all_of = root.array if root.opcode == "all-gather" else root.operands[0].array
     sent = all_of.element_count * all_of.dtype.bits / 16 / chip.ici_bytes_per_cycle
-    return max(1, min(ring_steps(root), _MOST_PHASES, int(sent / _LEAST_PHASE)))
+    return max(1, min(ring_steps(root), _MOST_PHASES, int(sent / KernelCosts.of(chip).phase)))
 
 
 def join(halves: Halves) -> None:
