@@ -73,6 +73,7 @@ from compiler.passes.sorted_scatters import sort_scatters
 from compiler.passes.stacked_order import order_stacks
 from compiler.passes.stacked_state import compact_stacked_state
 from compiler.passes.stacked_updates import update_stacks
+from compiler.passes.summed_products import sum_products_once
 from compiler.passes.tiling import tile_fusions
 from compiler.passes.tuple_flattener import flatten_tuples
 from compiler.passes.turn_splitting import split_turns
@@ -108,6 +109,7 @@ PASSES: dict[str, Pass] = {
         FunctionPass("algebraic-simplifier", simplify_algebra),
         FunctionPass("constant-folding", fold_constants),
         FunctionPass("while-simplifier", simplify_whiles),
+        FunctionPass("summed-products", sum_products_once),
         FunctionPass("loop-unrolling", unroll_loops),
         FunctionPass("activation-order", order_activations),
         FunctionPass("lane-packing", pack_lanes),
@@ -193,6 +195,7 @@ PIPELINE: tuple[str, ...] = (
     "fft-expander",
     "rng-expander",
     "while-simplifier",
+    "summed-products",
     "loop-unrolling",
     "activation-order",
     "lane-packing",
