@@ -42,6 +42,16 @@ class DotCosts(Costs):
     block = Cost(10, Unit.SCALAR, _ASSUMED, "one block of code more in a pass")
 
 
+class SumCosts(Costs):
+    """Of sums that a loop adds small products to."""
+
+    product = Cost(120, Unit.DRAIN, _ASSUMED, "MXUs filled and drained, once in each trip")
+    register = Cost(3, Unit.STORE, _MEASURED, "a register of products taken, added and stored")
+    slab = Cost(
+        20, Unit.SCALAR, _ASSUMED, "a slab's transfer started and awaited, beside its bytes"
+    )
+
+
 class ScatterCosts(Costs):
     """Of scatters whose updates are rows."""
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from compiler.analysis.code_costs import SumCosts
 from compiler.analysis.tiled_layout import byte_size
 from compiler.analysis.trip_count import counts_up, trip_count
 from compiler.hlo.call_graph import control_computations
@@ -33,8 +34,6 @@ Instr = HloInstruction
 
 _ARRANGES = ("reshape", "transpose")
 _HBM_SHARE = 16  # of HBM that the stacks of a loop may take
-_REGISTER_CYCLES = 3  # to take a register of products from a unit, add it to the sum and store that
-_SLAB_CYCLES = 20  # to start and await the transfer of a slab, beside its bytes
 
 
 @dataclass(frozen=True)
@@ -180,19 +179,19 @@ def _source(counted: _Loop, value: Instr) -> tuple[int, Order] | None:
 def _pays(counted: _Loop, found: _Sum, chip: Chip) -> bool:
     """Whether the loop takes longer to add up the products than to stack what they are made of."""
     stacked: set[tuple[Instr, Order]] = set()
-    adding = 0.0
+    costs, adding = SumCosts.of(chip), 0.0
     for term in found.terms:
         order = _order(counted, term)
         shape = term.dot.array.with_layout(None)
         registers = byte_size(shape) // (SUBLANES * LANES * F32.bits // 8)
-        adding += chip.latency("mxu_result") + _REGISTER_CYCLES * registers
+        adding += costs.product + costs.register * registers
         stacked |= {(o, order) for o in term.dot.operands if not _lies(counted, o, order)}
     new = stacked - set(counted.made)
     slabs = sum(byte_size(value.array.with_layout(None)) for value, _ in new)
     held = sum(byte_size(value.array.with_layout(None)) for value, _ in {*counted.made, *new})
     if held * counted.trips > chip.hbm_bytes // _HBM_SHARE:
         return False
-    return 2 * slabs / chip.hbm_bytes_per_cycle + _SLAB_CYCLES * len(new) < adding
+    return 2 * slabs / chip.hbm_bytes_per_cycle + costs.slab * len(new) < adding
 
 
 def _lies(counted: _Loop, value: Instr, order: Order) -> bool:
