@@ -20,6 +20,7 @@ from compiler.analysis.trip_count import counts_up, trip_count
 from compiler.hlo.call_graph import control_computations
 from compiler.hlo.dtypes import F32, S32
 from compiler.hlo.ir import HloInstruction, HloModule
+from compiler.hlo.opcodes import Trait, with_trait
 from compiler.hlo.shape import ArrayShape, Shape, TupleShape
 from compiler.passes.context import PassContext
 from compiler.passes.loop_state import drop_unused
@@ -32,7 +33,7 @@ from tpu_sim.isa.geometry import LANES, SUBLANES
 
 Instr = HloInstruction
 
-_ARRANGES = ("reshape", "transpose")
+_ARRANGES = with_trait(Trait.REARRANGES) - {"broadcast"}  # each element goes to one place
 _HBM_SHARE = 16  # of HBM that the stacks of a loop may take
 
 

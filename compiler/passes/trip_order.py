@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from compiler.hlo.dtypes import S32
 from compiler.hlo.ir import HloInstruction
+from compiler.hlo.opcodes import Trait, with_trait
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit
 from compiler.rewrite.pattern import splat_value
@@ -42,20 +43,24 @@ def _line(value: HloInstruction, counter: HloInstruction, trips: int) -> tuple[i
         number = splat_value(value)
         if number is not None:
             return 0, int(number)
-        if value.opcode in ("add", "subtract"):
-            return _sum(value, counter, trips)
-        if value.opcode in ("convert", "reshape", "copy"):
+        if value.opcode == "add":
+            return _sum(value, counter, trips, 1)
+        if value.opcode == "subtract":
+            return _sum(value, counter, trips, -1)
+        if value.opcode == "convert" or value.opcode in with_trait(Trait.REARRANGES):
             return _line(value.operands[0], counter, trips)
         if value.opcode == "select":
             return _chosen(value, counter, trips)
     return None
 
 
-def _sum(value: HloInstruction, counter: HloInstruction, trips: int) -> tuple[int, int] | None:
+def _sum(
+    value: HloInstruction, counter: HloInstruction, trips: int, sign: int
+) -> tuple[int, int] | None:
+    """Of an operand and `sign` times another."""
     left, right = (_line(operand, counter, trips) for operand in value.operands)
     if left is None or right is None:
         return None
-    sign = 1 if value.opcode == "add" else -1
     return left[0] + sign * right[0], left[1] + sign * right[1]
 
 
