@@ -277,7 +277,8 @@ def _run_transposed(emitter: ElementEmitter, loops: TileLoops, stage: BoxStage) 
         if 2 * apart < cost:
             loops.run_rows_apart(space, down * step, pair, body)
             return
-    loops.run_steps(space, down * step, pair, body)
+    together = max(1, emitter.builder.chip.transpose_units // (min(down, blocks) * pair))
+    loops.run_steps(space, down * step, pair, body, together)
 
 
 def _run_columns(emitter: ElementEmitter, loops: TileLoops, stage: BoxStage, row_step: int) -> None:

@@ -3,7 +3,7 @@
 A 128x128 block of 32-bit elements is pushed into the transpose unit, eight of its lanes' rows a
 time, and read back as 16 vregs: the ones that 16 (or 16/P row tiles times P phases) vregs of the
 stage come from. What is pushed is loaded like any other vreg, with lane 8*j + s in the place of
-sublane s, so rows may be any function of the lane. A lane permutation before the push puts the
+sublane s, so rows, and which of the tiles across, may be any function of the lane. A lane permutation before the push puts the
 columns into the order in which a packed stage wants them.
 
 Whole tiles of a 16-bit type with consecutive rows along the lanes are pushed as they lie, two rows
@@ -38,7 +38,10 @@ LoadPhysical = Callable[[VmemArray, Expr, Expr, Expr], int]
 
 @dataclass(frozen=True)
 class TransposedIndex:
-    """Row `row` of `major`, functions of the lane, and column ``step*s + col``."""
+    """Row `row` of `major`, functions of the lane, and column ``step*s + col``.
+
+    The lane may also say in which of the column tiles, not where in it.
+    """
 
     major: Expr
     row: Expr
@@ -64,7 +67,7 @@ def transposed_index(array: VmemArray, major: Expr, row: Expr, col: Expr) -> Tra
     """The physical index as a transposed one; None when it is not."""
     if array.replicated or not array.shape.rank:
         return None
-    if "s" in positions(major) | positions(row) or "l" not in positions(major) | positions(row):
+    if "s" in positions(major) | positions(row):
         return None
     sublanes = [v for v in variables(col) if v.name == "s"]
     if len(sublanes) != 1:
@@ -73,10 +76,13 @@ def transposed_index(array: VmemArray, major: Expr, row: Expr, col: Expr) -> Tra
     if step not in (1, 2, 4, 8):
         return None
     rest = substitute(col, {sublanes[0]: const(0)})
-    (lane,) = {v for e in (major, row, rest) for v in variables(e) if v.name == "l"}
+    found = {v for e in (major, row, rest) for v in variables(e) if v.name == "l"}
+    if not found:
+        return None
+    (lane,) = found
     lanes = lane.high + 1
     groups = range(-(-lanes // SUBLANES))
-    if "l" in positions(rest) and any(positions(_of_group(rest, j)) for j in groups):
+    if "l" in positions(rest) and any(positions(_of_group(rest, j) % UNIT_DIM) for j in groups):
         return None
     return TransposedIndex(major, row, rest, step, lanes)
 
