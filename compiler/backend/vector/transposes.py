@@ -3,8 +3,8 @@
 A 128x128 block of 32-bit elements is pushed into the transpose unit, eight of its lanes' rows a
 time, and read back as 16 vregs: the ones that 16 (or 16/P row tiles times P phases) vregs of the
 stage come from. What is pushed is loaded like any other vreg, with lane 8*j + s in the place of
-sublane s, so rows, and which of the tiles across, may be any function of the lane. A lane permutation before the push puts the
-columns into the order in which a packed stage wants them.
+sublane s, so rows, and which of the tiles across, may be any function of the lane. A lane permutation
+before the push puts the columns into the order in which a packed stage wants them.
 
 Whole tiles of a 16-bit type with consecutive rows along the lanes are pushed as they lie, two rows
 in a word: one block then holds 256 rows, and a vreg of 128 of them is half of what is read back.
