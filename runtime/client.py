@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from runtime.machines import Core
+from runtime.machines import DeviceCore
 from runtime.memory import Memory
 from runtime.queue import Queue
 from runtime.topology import Topology, parse_target
@@ -38,7 +38,7 @@ class Device:
         self.device_kind = topology.device_kind
         self.name = chip.name if topology.chip_count == 1 else f"{chip.name}:{id}"
         self.memory = memory or Memory(chip.hbm_bytes)
-        self.core = Core(chip)
+        self.core = DeviceCore(chip)
         self.queue = Queue(f"tpuc-device-{self.name}")
         self.memory.finish_work = self.queue.finish
 

@@ -24,7 +24,7 @@ from compiler.hlo.shape_text import print_shape
 from runtime.arguments import checked, expect_donated_once
 from runtime.buffer import Array, Buffer
 from runtime.client import Device
-from runtime.loaded import Call, Execution, LoadedProgram
+from runtime.loaded import Execution, LoadedProgram, ProgramCall
 from runtime.machines import MachineOptions, Runnable, estimate_cycles
 from runtime.ports import Port, ports
 from runtime.queue import Task
@@ -180,7 +180,7 @@ class Executable:
         else:
             device = device or self.device
             arguments = self._each_checked(args, device)
-        call = Call(self._on(device), arguments)
+        call = ProgramCall(self._on(device), arguments)
         run = Run(self, call, self._submit(call, on_device=bool(on_device)))
         self._last = call
         return run
@@ -189,7 +189,7 @@ class Executable:
         if self.made_up is not None:
             warnings.warn(f"{self.made_up}, so results mean nothing", ElidedConstantsWarning, 4)
 
-    def _submit(self, call: Call, *, on_device: bool) -> Results:
+    def _submit(self, call: ProgramCall, *, on_device: bool) -> Results:
         """Have the call done: now, or by the device's thread."""
         loaded = call.loaded
         queue = loaded.device.queue
@@ -214,7 +214,7 @@ class Executable:
                 raise  # else whoever asks for a value gets it
         return results if on_device else call.take_hosts()
 
-    def _results(self, call: Call) -> list[Array]:
+    def _results(self, call: ProgramCall) -> list[Array]:
         """The outputs of a call that is about to be made."""
         device = call.loaded.device
         memory = device.memory

@@ -56,14 +56,14 @@ class LoadedProgram:
         self.busy_seconds = inf
         self._use_cache = use_cache
 
-    def execute(self, call: Call) -> None:
+    def execute(self, call: ProgramCall) -> None:
         """Do `call` now. The device's turn is this thread's."""
         with self.loaded(call):
             self._run(call)
             self.hand_out(call)
 
     @contextmanager
-    def loaded(self, call: Call) -> Iterator[None]:
+    def loaded(self, call: ProgramCall) -> Iterator[None]:
         """The arguments of `call` are in the arena, which nobody else uses meanwhile."""
         arena = self.arena
         with self.device.memory.lock.here:
@@ -78,14 +78,14 @@ class LoadedProgram:
         finally:
             arena.in_use = False
 
-    def hand_out(self, call: Call) -> None:
+    def hand_out(self, call: ProgramCall) -> None:
         """Give the outputs of a run to its call: copied to the host, or lying where they are."""
         if call.outputs is None:
             call.hosts = [self._host_output(port) for port in self.outputs]
         else:
             self._lend(call.outputs)
 
-    def _run(self, call: Call) -> None:
+    def _run(self, call: ProgramCall) -> None:
         busy, started = time.thread_time() if call.is_measured else 0.0, time.perf_counter()
         try:
             is_cancelled = (lambda: call.is_cancelled) if call.is_measured else None
@@ -189,7 +189,7 @@ class Execution(Task):
         self.report: Report | None = None  # made when somebody asks
 
 
-class Call(Execution):
+class ProgramCall(Execution):
     """One call of a program on a device.
 
     `outputs` are the buffers that its results get; without them it copies them to `hosts`.

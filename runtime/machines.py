@@ -63,7 +63,7 @@ class Runnable(Protocol):
     def quick(self, hbm: HbmMemory) -> QuickRunner | None:
         """What runs it on that memory without Python, where there is native code of one core."""
 
-    def on(self, core: Core, options: MachineOptions) -> Runnable:
+    def on(self, core: DeviceCore, options: MachineOptions) -> Runnable:
         """The same on another core of such a chip; nothing is translated again."""
 
 
@@ -96,7 +96,7 @@ class _OnNumpy:
     def quick(self, hbm: HbmMemory) -> None:
         return None
 
-    def on(self, core: Core, options: MachineOptions) -> Runnable:
+    def on(self, core: DeviceCore, options: MachineOptions) -> Runnable:
         return core.prepare(self.program, options)
 
 
@@ -124,7 +124,7 @@ class _OnLlvm:
         row = self.machine.quick_row(self.program, hbm)
         return QuickRunner(row, self.machine.begin_quick_run)
 
-    def on(self, core: Core, options: MachineOptions) -> Runnable:
+    def on(self, core: DeviceCore, options: MachineOptions) -> Runnable:
         machine = core.machine(options)
         assert isinstance(machine, LlvmMachine)
         return _OnLlvm(machine, self.program)
@@ -144,7 +144,7 @@ def _finish(run: Run, is_cancelled: Callable[[], bool]) -> ExecutionResult:
     return run.result
 
 
-class Core:
+class DeviceCore:
     """The core of one device: a machine for each way of executing that somebody asked for."""
 
     def __init__(self, chip: Chip) -> None:

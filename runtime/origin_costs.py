@@ -170,14 +170,14 @@ def by_line(costs: Costs) -> dict[str, OriginCost]:
 
 
 @dataclass
-class Scope:
+class OriginScope:
     """A part of the operations' names and what is in it; `cost` is that of all of it."""
 
     name: str
     cost: OriginCost = field(default_factory=OriginCost)
-    children: dict[str, Scope] = field(default_factory=dict)
+    children: dict[str, OriginScope] = field(default_factory=dict)
 
-    def ordered(self) -> list[Scope]:
+    def ordered(self) -> list[OriginScope]:
         """What is directly in it, dearest first."""
         return sorted(self.children.values(), key=lambda scope: -scope.cost.cycles)
 
@@ -187,14 +187,14 @@ class Scope:
         return {"name": self.name, **self.cost.to_json(), "children": inner}
 
 
-def by_scope(costs: Costs) -> Scope:
+def by_scope(costs: Costs) -> OriginScope:
     """Costs as the tree of operation names: ``f/layer/dot`` is in ``layer``, which is in ``f``."""
-    root = Scope("")
+    root = OriginScope("")
     for origin, cost in costs.items():
         scope = root
         scope.cost.take(cost)
         for part in scope_parts(origin.op_name) or ("(not named)",):
-            scope = scope.children.setdefault(part, Scope(part))
+            scope = scope.children.setdefault(part, OriginScope(part))
             scope.cost.take(cost)
     return root
 

@@ -18,7 +18,7 @@ from runtime.chakra import write_chakra
 from runtime.client import Device
 from runtime.executable import Executable, Results, Run
 from runtime.link_use import link_use
-from runtime.loaded import Call, Execution, LoadedProgram
+from runtime.loaded import Execution, LoadedProgram, ProgramCall
 from runtime.mesh import Mesh
 from runtime.report import Report
 from runtime.sharded_array import ShardedArray
@@ -130,10 +130,10 @@ class SliceExecutable(Executable):
 
     def _call_rows(
         self, rows: Sequence[Sequence[HostArray | Array]], *, on_device: bool
-    ) -> tuple[list[Call], list[list[Array]]]:
+    ) -> tuple[list[ProgramCall], list[list[Array]]]:
         """The calls, one for each device, which have ended, and their results if these stay there."""
         calls = [
-            Call(self.loaded(number), list(row))
+            ProgramCall(self.loaded(number), list(row))
             for number, row in zip(range(len(self.devices)), rows, strict=True)
         ]
         made = [self._results(call) for call in calls] if on_device else []
@@ -187,7 +187,7 @@ class SliceExecutable(Executable):
         cores = [report.traced[2]] * self.device_count if is_estimate else self.cores
         write_chakra(Path(folder), self.program, self.device.chip, cores)
 
-    def _execute(self, calls: Sequence[Call]) -> None:
+    def _execute(self, calls: Sequence[ProgramCall]) -> None:
         """Run the calls together, each on its device, which are nobody else's meanwhile."""
         with started(dict(enumerate(calls)), self.program, self.options.threads) as part:
             before = time.perf_counter()

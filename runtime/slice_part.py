@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
-from runtime.loaded import Call
+from runtime.loaded import ProgramCall
 from tpu_sim.isa.program import Program
-from tpu_sim.system.slice import Part, far_numbers
+from tpu_sim.system.slice import SlicePart, far_numbers
 
 
 @contextmanager
-def started(calls: Mapping[int, Call], program: Program, threads: int) -> Iterator[Part]:
+def started(
+    calls: Mapping[int, ProgramCall], program: Program, threads: int
+) -> Iterator[SlicePart]:
     """The cores of `calls`, by their numbers in the program, at their start; in the end they are handed out.
 
     Each device is nobody else's meanwhile. Cores of other numbers are those of other processes.
@@ -28,7 +30,7 @@ def started(calls: Mapping[int, Call], program: Program, threads: int) -> Iterat
         targets = [route.targets for route in program.routes]
         far = {number: runnable.far_core(hbm) for number in far_numbers(targets, calls)}
         try:
-            part = Part(runs, far, threads)
+            part = SlicePart(runs, far, threads)
             yield part
         except BaseException:
             for call in calls.values():

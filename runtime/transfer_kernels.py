@@ -8,7 +8,7 @@ array are written as zero and not read.
     void write(ptr host, ptr device, ptr arguments)     host -> device
     void read(ptr host, ptr device, ptr arguments)      device -> host
 
-`arguments` are the i64 fields of `Argument`, then (extent, stride in bytes) of each major
+`arguments` are the i64 fields of `ArgumentField`, then (extent, stride in bytes) of each major
 dimension, the fastest first.
 """
 
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from enum import IntEnum, auto
 
 from tpu_sim.isa.geometry import LANES
-from tpu_sim.jit.emitter import Emitter
+from tpu_sim.jit.emitter import FunctionEmitter
 from tpu_sim.jit.engine import Engine, NativeModule, UnsupportedHostError, detect_host
 from tpu_sim.machine.disk_cache import open_cache
 from tpu_sim.machine.fork_lock import Once
@@ -35,7 +35,7 @@ _ALL = f"<{_CHUNK} x i1> splat (i1 true)"
 Kernel = Callable[[int, int, int], None]
 
 
-class Argument(IntEnum):
+class ArgumentField(IntEnum):
     """Fields of the argument block."""
 
     MATRICES = 0
@@ -77,15 +77,17 @@ def kernels(width: int, *, is_dense: bool, use_cache: bool) -> Kernels | None:
 
 
 def _function(width: int, is_dense: bool, is_write: bool) -> str:
-    e = Emitter()
-    arguments = {field: e.load("i64", e.offset("%arguments", 8 * field), 8) for field in Argument}
+    e = FunctionEmitter()
+    arguments = {
+        field: e.load("i64", e.offset("%arguments", 8 * field), 8) for field in ArgumentField
+    }
     loop = _Granule(e, arguments, width, is_dense, is_write)
-    with e.loop(arguments[Argument.MATRICES]) as matrix:
+    with e.loop(arguments[ArgumentField.MATRICES]) as matrix:
         start = e.offset("%host", _major_offset(e, arguments, matrix))
         with (
-            e.loop(arguments[Argument.ROW_TILES]) as row_tile,
-            e.loop(arguments[Argument.COLUMN_TILES]) as column_tile,
-            e.loop(arguments[Argument.GRANULES]) as granule,
+            e.loop(arguments[ArgumentField.ROW_TILES]) as row_tile,
+            e.loop(arguments[ArgumentField.COLUMN_TILES]) as column_tile,
+            e.loop(arguments[ArgumentField.GRANULES]) as granule,
         ):
             loop.emit(start, matrix, row_tile, column_tile, granule)
     name = "write" if is_write else "read"
@@ -94,14 +96,14 @@ def _function(width: int, is_dense: bool, is_write: bool) -> str:
     return f"define {header} #0 {{\nentry:\n{slots}\n{e.text()}\n ret void\n}}\n"
 
 
-def _major_offset(e: Emitter, arguments: dict[Argument, str], matrix: str) -> str:
+def _major_offset(e: FunctionEmitter, arguments: dict[ArgumentField, str], matrix: str) -> str:
     """Host byte offset of a matrix, by its number."""
     e.store("i64", matrix, "%rest", 8)
     e.store("i64", "0", "%bytes", 8)
-    with e.loop(arguments[Argument.MAJORS]) as dim:
+    with e.loop(arguments[ArgumentField.MAJORS]) as dim:
         pair = e.offset("%arguments", e.value(f"shl i64 {dim}, 4"))
-        extent = e.load("i64", e.offset(pair, 8 * len(Argument)), 8)
-        stride = e.load("i64", e.offset(pair, 8 * len(Argument) + 8), 8)
+        extent = e.load("i64", e.offset(pair, 8 * len(ArgumentField)), 8)
+        stride = e.load("i64", e.offset(pair, 8 * len(ArgumentField) + 8), 8)
         rest = e.load("i64", "%rest", 8)
         index = e.value(f"urem i64 {rest}, {extent}")
         e.store("i64", e.value(f"udiv i64 {rest}, {extent}"), "%rest", 8)
@@ -115,8 +117,8 @@ class _Granule:
 
     def __init__(
         self,
-        emitter: Emitter,
-        arguments: dict[Argument, str],
+        emitter: FunctionEmitter,
+        arguments: dict[ArgumentField, str],
         width: int,
         is_dense: bool,
         is_write: bool,
@@ -129,7 +131,7 @@ class _Granule:
         self.is_write = is_write
         self.type = f"<{_CHUNK} x i{8 * width}>"
         self.suffix = f"v{_CHUNK}i{8 * width}"
-        stride = arguments[Argument.COLUMN_STRIDE]
+        stride = arguments[ArgumentField.COLUMN_STRIDE]
         self.chunk_bytes = emitter.value(f"mul i64 {stride}, {_CHUNK}")
         self.tile_bytes = emitter.value(f"mul i64 {stride}, {LANES}")
         self.lane_offsets = "" if is_dense else self._lane_offsets(stride)
@@ -137,19 +139,19 @@ class _Granule:
     def emit(self, start: str, matrix: str, row_tile: str, column_tile: str, granule: str) -> None:
         """The granule of the given numbers; `start` points at the host's matrix."""
         e, arguments = self.e, self.arguments
-        tile_row = self._scaled(row_tile, arguments[Argument.GRANULES], granule)
+        tile_row = self._scaled(row_tile, arguments[ArgumentField.GRANULES], granule)
         row = e.value(f"mul i64 {tile_row}, {self.packing}")
-        number = self._scaled(matrix, arguments[Argument.ROW_TILES], row_tile)
-        number = self._scaled(number, arguments[Argument.COLUMN_TILES], column_tile)
-        number = self._scaled(number, arguments[Argument.GRANULES], granule)
+        number = self._scaled(matrix, arguments[ArgumentField.ROW_TILES], row_tile)
+        number = self._scaled(number, arguments[ArgumentField.COLUMN_TILES], column_tile)
+        number = self._scaled(number, arguments[ArgumentField.GRANULES], granule)
         device = e.offset("%device", e.value(f"mul i64 {number}, {GRANULE_BYTES}"))
-        stride = arguments[Argument.ROW_STRIDE]
+        stride = arguments[ArgumentField.ROW_STRIDE]
         hosts = [e.offset(start, e.value(f"mul i64 {column_tile}, {self.tile_bytes}"))]
         hosts[0] = e.offset(hosts[0], e.value(f"mul i64 {row}, {stride}"))
         for _ in range(1, self.packing):
             hosts.append(e.offset(hosts[-1], stride))
         first = e.value(f"mul i64 {column_tile}, {LANES}")
-        left = e.value(f"sub i64 {arguments[Argument.COLUMNS]}, {first}")
+        left = e.value(f"sub i64 {arguments[ArgumentField.COLUMNS]}, {first}")
         counts = [self._lanes_of_row(row, k, left) for k in range(self.packing)]
         least = counts[-1]  # rows never grow
         whole, edge, done = e.new_label(), e.new_label(), e.new_label()
@@ -172,12 +174,12 @@ class _Granule:
         """How many lanes of row `first` + k are inside the array: 0 to 128."""
         e = self.e
         row = e.value(f"add i64 {first}, {k}")
-        skew = e.value(f"mul i64 {row}, {self.arguments[Argument.SKEW]}")
+        skew = e.value(f"mul i64 {row}, {self.arguments[ArgumentField.SKEW]}")
         lanes = e.value(f"sub i64 {left}, {skew}")
         is_more = e.value(f"icmp sgt i64 {lanes}, {LANES}")
         lanes = e.value(f"select i1 {is_more}, i64 {LANES}, i64 {lanes}")
         is_less = e.value(f"icmp slt i64 {lanes}, 0")
-        is_outside = e.value(f"icmp uge i64 {row}, {self.arguments[Argument.ROWS]}")
+        is_outside = e.value(f"icmp uge i64 {row}, {self.arguments[ArgumentField.ROWS]}")
         is_none = e.value(f"or i1 {is_less}, {is_outside}")
         return e.value(f"select i1 {is_none}, i64 0, i64 {lanes}")
 

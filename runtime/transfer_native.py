@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from compiler.hlo.shape import ArrayShape
-from runtime.transfer_kernels import Argument, kernels
+from runtime.transfer_kernels import ArgumentField, kernels
 from tpu_sim.isa.geometry import LANES
 
 HostArray = npt.NDArray[np.generic]
@@ -79,8 +79,8 @@ def _loops(
     if loops is None:
         return None
     majors = _majors(tiling.dims, strides)
-    arguments = np.empty(len(Argument) + 2 * len(majors), np.int64)
-    arguments[: len(Argument)] = (
+    arguments = np.empty(len(ArgumentField) + 2 * len(majors), np.int64)
+    arguments[: len(ArgumentField)] = (
         prod(extent for extent, _ in majors),
         len(majors),
         tiling.row_tiles,
@@ -92,7 +92,7 @@ def _loops(
         row_stride,
         column_stride,
     )
-    arguments[len(Argument) :] = [number for major in majors for number in major]
+    arguments[len(ArgumentField) :] = [number for major in majors for number in major]
     return loops.write if is_write else loops.read, arguments
 
 

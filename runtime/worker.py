@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from runtime.client import client_of, cores_of
-from runtime.loaded import Call
+from runtime.loaded import ProgramCall
 from runtime.machines import MachineOptions
 from runtime.slice_executable import SliceExecutable
 from runtime.slice_part import started
@@ -20,14 +20,14 @@ from tpu_sim.isa.container import load_program
 from tpu_sim.isa.source_digest import source_digest
 from tpu_sim.machine.far_core import Letter
 from tpu_sim.machine.result import ExecutionResult
-from tpu_sim.system.slice import Part, Place
+from tpu_sim.system.slice import Place, SlicePart
 
 HostArray = npt.NDArray[np.generic]
 Letters = dict[int, Letter]
 
 
 @dataclass(frozen=True)
-class Assignment:
+class WorkAssignment:
     """A program (as in a `.tpux` file), the devices by id that it runs on, in its order, and the `numbers` of
     those that a worker has; `owners` says of each number which worker has it."""
 
@@ -57,7 +57,7 @@ class Worker:
         """Equal for workers and drivers of one version."""
         return source_digest("compiler", "runtime", "tpu_sim")
 
-    def prepare(self, assignment: Assignment) -> float:
+    def prepare(self, assignment: WorkAssignment) -> float:
         """Translate the program, or find what another worker of this host made; seconds that it took."""
         client = client_of(assignment.topology)
         devices = [client.devices[id] for id in assignment.device_ids]
@@ -78,11 +78,12 @@ class Worker:
         """Stand at the start of the program, each core with its arguments."""
         executable = self._executable
         self._calls = {
-            number: Call(executable.loaded(number), list(own)) for number, own in pieces.items()
+            number: ProgramCall(executable.loaded(number), list(own))
+            for number, own in pieces.items()
         }
         self._stack, self._seconds = ExitStack(), 0.0
         run = started(self._calls, executable.program, executable.options.threads)
-        self._part: Part = self._stack.enter_context(run)
+        self._part: SlicePart = self._stack.enter_context(run)
 
     def advance(self, *letters: Letters) -> tuple[Turn | Letters, ...]:
         """Open `letters`, and run until all cores wait for those of others: how that went, and for each

@@ -21,7 +21,7 @@ from runtime.loaded import Execution
 from runtime.sharded_array import ShardedArray
 from runtime.slice_executable import SliceExecutable
 from runtime.spread import HostArray
-from runtime.worker import Assignment, Turn, Worker, shared_options
+from runtime.worker import Turn, WorkAssignment, Worker, shared_options
 from tpu_sim.isa.container import dump_program
 from tpu_sim.isa.source_digest import source_digest
 from tpu_sim.machine.faults import MachineFault
@@ -122,7 +122,7 @@ class WorkerGroup:
         share = shared_options(executable.options, max(map(places.count, places)))
         ids = tuple(device.id for device in executable.devices[:cores])
         data, topology = dump_program(executable.program), executable.device.topology
-        assignment = ray.put(Assignment(data, executable.digest, topology, ids, share, owners))
+        assignment = ray.put(WorkAssignment(data, executable.digest, topology, ids, share, owners))
         is_first = [host not in places[:rank] for rank, host in enumerate(places)]
         firsts = [m.actor for m, first in zip(self._members, is_first, strict=True) if first]
         others = [m.actor for m, first in zip(self._members, is_first, strict=True) if not first]

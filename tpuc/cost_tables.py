@@ -11,7 +11,7 @@ from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
-from runtime.origin_costs import UNKNOWN, OriginCost, Scope, by_line, by_scope
+from runtime.origin_costs import UNKNOWN, OriginCost, OriginScope, by_line, by_scope
 from runtime.report import Report
 from tpuc.own_lines import SAID, are_own_lines, text_file
 
@@ -103,7 +103,7 @@ def print_advice(out: Console, report: Report) -> None:
         out.print(f"    ({more} more: --json has them all)")
 
 
-def _add_scope(table: Table, scope: Scope, indent: str, report: Report) -> None:
+def _add_scope(table: Table, scope: OriginScope, indent: str, report: Report) -> None:
     name = scope.name
     while len(scope.children) == 1:  # a chain is one row
         (scope,) = scope.children.values()

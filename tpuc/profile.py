@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from runtime.pjrt.profile import Record
+    from runtime.pjrt.profile import ProgramRecord
 
 _MOST_CAUSES = 3
 _WIDTH = 132
@@ -49,7 +49,7 @@ def main(json_file: Path | None, script: Path, arguments: Sequence[str]) -> None
         Console(width=_WIDTH, stderr=True).print(_table(records))
 
 
-def to_json(record: Record) -> dict[str, object]:
+def to_json(record: ProgramRecord) -> dict[str, object]:
     """The JSON object of a function's record."""
     return {
         "name": record.name,
@@ -66,7 +66,7 @@ def to_json(record: Record) -> dict[str, object]:
     }
 
 
-def _table(records: Sequence[Record]) -> Table:
+def _table(records: Sequence[ProgramRecord]) -> Table:
     total = sum(record.cycles for record in records)
     table = Table(title="functions by chip time", title_justify="left")
     table.add_column("function")
@@ -88,7 +88,7 @@ def _table(records: Sequence[Record]) -> Table:
     return table
 
 
-def _causes(record: Record) -> str:
+def _causes(record: ProgramRecord) -> str:
     most = record.causes.most_common(_MOST_CAUSES)
     return ", ".join(f"{cause} {count / max(1, record.cycles):.0%}" for cause, count in most)
 

@@ -33,7 +33,7 @@ Source = str | bytes | Path
 
 
 @dataclass(frozen=True)
-class Values:
+class SweptValues:
     """A parameter and the values to try."""
 
     key: str
@@ -75,7 +75,7 @@ class Result:
         return self.model, self.digest, self.target, self.precision, self.trips
 
 
-def parse_values(text: str) -> Values:
+def parse_values(text: str) -> SweptValues:
     """``vmem=8,32,128MiB``: values of one parameter; a unit of the last holds for all without one."""
     setting = parse_setting(text)
     values = [value.strip() for value in setting.value.split(",")]
@@ -85,10 +85,10 @@ def parse_values(text: str) -> Values:
     plain = [value + unit if value[-1].isdigit() else value for value in values]
     if len(set(plain)) < len(plain):
         raise SettingError(f"setting {text!r}: a value is given twice")
-    return Values(setting.key, tuple(plain))
+    return SweptValues(setting.key, tuple(plain))
 
 
-def combinations(parameters: Sequence[Values]) -> list[Point]:
+def combinations(parameters: Sequence[SweptValues]) -> list[Point]:
     """The chip as it is, then every combination."""
     keys = [parameter.key for parameter in parameters]
     if len(set(keys)) < len(keys):
@@ -231,7 +231,7 @@ def relative_times(
     return found
 
 
-def front(times: dict[Point, float], parameters: Sequence[Values]) -> set[Point]:
+def front(times: dict[Point, float], parameters: Sequence[SweptValues]) -> set[Point]:
     """The combinations that no other beats: one with no parameter at a later value of its list and
     less time. Lists are meant to be given from the cheapest value to the dearest."""
     places = {
@@ -265,7 +265,7 @@ def _beats(
 
 
 def sensitivity(
-    times: dict[Point, float], parameters: Sequence[Values]
+    times: dict[Point, float], parameters: Sequence[SweptValues]
 ) -> list[tuple[str, str, float]]:
     """For each parameter and value, the geometric mean of the times with that value by that of those
     with the parameter's first one, all else being equal."""

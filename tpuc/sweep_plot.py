@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from compiler.diagnostics import UnsupportedError
-from tpuc.sweep import Point, Values
+from tpuc.sweep import Point, SweptValues
 
 _KINDS = (".svg", ".png", ".pdf")
 _PANEL_INCHES = (4.2, 3.4)
@@ -26,7 +26,7 @@ def check_plot(path: str) -> None:
 def write_plot(
     path: str,
     models: Sequence[str],
-    parameters: Sequence[Values],
+    parameters: Sequence[SweptValues],
     times: Mapping[Point, float],
     best: set[Point],
 ) -> None:
@@ -46,7 +46,7 @@ def write_plot(
 def _panel(
     axes: Any,  # of a library without types
     number: int,
-    parameter: Values,
+    parameter: SweptValues,
     times: Mapping[Point, float],
     best: set[Point],
 ) -> None:

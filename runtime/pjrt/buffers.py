@@ -19,8 +19,8 @@ from runtime.pjrt.blocks import HOME
 from runtime.pjrt.devices import PjrtDevice, PjrtMemory
 from runtime.pjrt.events import event_of
 from runtime.pjrt.failures import PjrtError
-from runtime.pjrt.layouts import NUMBER_OF_TYPE, TYPE_OF_NUMBER, Code, structure
-from runtime.pjrt.native import Block, drain, leaves, objects
+from runtime.pjrt.layouts import NUMBER_OF_TYPE, TYPE_OF_NUMBER, ErrorCode, structure
+from runtime.pjrt.native import SlotBlock, drain, leaves, objects
 from runtime.pjrt.options import narrows_f64
 from runtime.queue import Task
 
@@ -36,7 +36,7 @@ class PjrtBuffer:
     def __init__(self, array: Array, dtype: DType, device: PjrtDevice) -> None:
         self.array: Array | None = array  # None once nobody wants it (`runtime.pjrt.native.drain`)
         self.dtype, self.device = dtype, device
-        self.block = block = Block("buffer", self)
+        self.block = block = SlotBlock("buffer", self)
         dims = array.shape
         block.set(
             type=NUMBER_OF_TYPE[dtype],
@@ -56,7 +56,7 @@ class PjrtBuffer:
     def _value(self) -> Array:
         array = self.array
         if array is None or self.block.get("is_deleted"):
-            raise PjrtError("the buffer was deleted or donated", Code.FAILED_PRECONDITION)
+            raise PjrtError("the buffer was deleted or donated", ErrorCode.FAILED_PRECONDITION)
         return array
 
     def task(self) -> Task | None:

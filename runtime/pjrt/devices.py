@@ -8,8 +8,8 @@ from typing import Any
 
 from runtime.client import Client, Device, client_for
 from runtime.pjrt.failures import PjrtError
-from runtime.pjrt.layouts import Code, is_within
-from runtime.pjrt.native import Block, objects
+from runtime.pjrt.layouts import ErrorCode, is_within
+from runtime.pjrt.native import SlotBlock, objects
 from runtime.pjrt.values import NamedValues
 
 PLATFORM = "tpu"
@@ -24,7 +24,7 @@ class PjrtMemory:
 
     def __init__(self, number: int, kind: str, device: PjrtDevice) -> None:
         self.kind, self.device = kind, device
-        self.block = block = Block("memory", self, is_permanent=True)
+        self.block = block = SlotBlock("memory", self, is_permanent=True)
         block.set(id=number, kind_id=0)
         block.set_words("kind", kind)
         block.set_words("text", f"{kind} memory of {device.device!r}")
@@ -36,7 +36,7 @@ class PjrtDevice:
 
     def __init__(self, device: Device) -> None:
         self.device = device
-        self.block = block = Block("device", self, is_permanent=True)
+        self.block = block = SlotBlock("device", self, is_permanent=True)
         block.set(id=device.id, process_index=device.process_index, description=block.address)
         block.set_words("kind", device.device_kind)
         x, y, z = device.coords
@@ -63,7 +63,7 @@ class PjrtClient:
     def __init__(self, client: Client) -> None:
         self.client = client
         self.devices = [PjrtDevice(device) for device in client.devices]
-        self.block = block = Block("client", self, is_permanent=True)
+        self.block = block = SlotBlock("client", self, is_permanent=True)
         block.set(process_index=0, topology=block.address)
         block.set_words("name", PLATFORM)
         block.set_words("version", f"tpuc: emulated {client.topology.device_kind}")
@@ -75,7 +75,9 @@ class PjrtClient:
     def device(self, number: int) -> PjrtDevice:
         """The device of that id; raises `PjrtError`."""
         if not 0 <= number < len(self.devices):
-            raise PjrtError(f"there is no device {number}, but {len(self.devices)}", Code.NOT_FOUND)
+            raise PjrtError(
+                f"there is no device {number}, but {len(self.devices)}", ErrorCode.NOT_FOUND
+            )
         return self.devices[number]
 
 

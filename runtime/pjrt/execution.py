@@ -19,7 +19,7 @@ from runtime.pjrt.devices import PjrtDevice
 from runtime.pjrt.events import event_of
 from runtime.pjrt.failures import PjrtError
 from runtime.pjrt.host_calls import HostCalls
-from runtime.pjrt.layouts import Code, structure
+from runtime.pjrt.layouts import ErrorCode, structure
 from runtime.pjrt.native import drain, objects
 from runtime.pjrt.profile import profile
 from runtime.pjrt.programs import PjrtProgram
@@ -39,7 +39,7 @@ def execute(a: Any) -> None:
         return
     drain()
     if program.block.get("is_deleted"):
-        raise PjrtError("the executable was deleted", Code.FAILED_PRECONDITION)
+        raise PjrtError("the executable was deleted", ErrorCode.FAILED_PRECONDITION)
     rows = [
         [objects[handle] for handle in handles_at(a.argument_lists, number, a.num_args)]
         for number in range(a.num_devices)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from compiler.diagnostics import CompileError, ResourceExhaustedError, UnsupportedError
-from runtime.pjrt.layouts import Code
+from runtime.pjrt.layouts import ErrorCode
 from runtime.pjrt.native import leaves
 from runtime.queue import RunInterruptedError
 from tpu_sim.isa.chips import ChipError
@@ -12,18 +12,18 @@ from tpu_sim.isa.chips import ChipError
 class PjrtError(Exception):
     """An error with a code of its own."""
 
-    def __init__(self, message: str, code: int = Code.INVALID_ARGUMENT) -> None:
+    def __init__(self, message: str, code: int = ErrorCode.INVALID_ARGUMENT) -> None:
         super().__init__(message)
         self.code = code
 
 
 _CODES: tuple[tuple[type[BaseException], int], ...] = (
-    (ResourceExhaustedError, Code.RESOURCE_EXHAUSTED),
-    (UnsupportedError, Code.UNIMPLEMENTED),
-    (CompileError, Code.INVALID_ARGUMENT),
-    (ChipError, Code.INVALID_ARGUMENT),
-    (RunInterruptedError, Code.CANCELLED),
-    (KeyboardInterrupt, Code.CANCELLED),
+    (ResourceExhaustedError, ErrorCode.RESOURCE_EXHAUSTED),
+    (UnsupportedError, ErrorCode.UNIMPLEMENTED),
+    (CompileError, ErrorCode.INVALID_ARGUMENT),
+    (ChipError, ErrorCode.INVALID_ARGUMENT),
+    (RunInterruptedError, ErrorCode.CANCELLED),
+    (KeyboardInterrupt, ErrorCode.CANCELLED),
 )
 
 
@@ -33,9 +33,9 @@ def coded(error: BaseException) -> tuple[int, bytes]:
         return error.code, str(error).encode()
     for kind, code in _CODES:
         if isinstance(error, kind):
-            name = "interrupted: " if code == Code.CANCELLED else ""
+            name = "interrupted: " if code == ErrorCode.CANCELLED else ""
             return code, f"{name}{error}".encode()
-    return Code.INTERNAL, f"{type(error).__name__}: {error}".encode()
+    return ErrorCode.INTERNAL, f"{type(error).__name__}: {error}".encode()
 
 
 def error_handle(error: BaseException) -> int:

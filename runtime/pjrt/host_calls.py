@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from compiler.hlo.shape import ArrayShape
 from runtime.pjrt.failures import PjrtError
-from runtime.pjrt.layouts import Code, structure
-from runtime.pjrt.native import Block, leaves, objects
+from runtime.pjrt.layouts import ErrorCode, structure
+from runtime.pjrt.native import SlotBlock, leaves, objects
 
 HostArray = npt.NDArray[np.generic]
 _POINTER = ctypes.c_void_p
@@ -27,13 +27,13 @@ _FREE = ctypes.cast(_LIBC.free, _POINTER).value
 _DELETE = ctypes.CFUNCTYPE(None, _POINTER, _POINTER)
 
 
-class Stream:
+class HostStream:
     """What the host writes a received value into; `filled` bytes of it are there."""
 
     def __init__(self, shape: ArrayShape) -> None:
         self.host = np.empty(shape.dims, shape.dtype.numpy)
         self.filled = 0
-        self.block = Block("stream", self)
+        self.block = SlotBlock("stream", self)
         self.block.set(total_bytes=self.host.nbytes, granule_bytes=1)
 
     def add(self, data: int, size: int) -> None:
@@ -73,18 +73,18 @@ class HostCalls:
     def receive(self, channel: int, shape: ArrayShape) -> HostArray:
         """The value that the host has for a channel."""
         info = self._info(self._receives, channel)
-        stream = Stream(shape)
+        stream = HostStream(shape)
         _RECEIVE(info.callback)(stream.block.address, info.user_arg)
         if stream.filled != stream.host.nbytes:
             message = (
                 f"the host gave {stream.filled} of {stream.host.nbytes} bytes on channel {channel}"
             )
-            raise PjrtError(message, Code.INTERNAL)
+            raise PjrtError(message, ErrorCode.INTERNAL)
         return stream.host
 
     def _info(self, infos: dict[int, Any], channel: int) -> Any:
         if channel not in infos:
-            raise PjrtError(f"no callback of the host for channel {channel}", Code.INTERNAL)
+            raise PjrtError(f"no callback of the host for channel {channel}", ErrorCode.INTERNAL)
         return infos[channel]
 
 

@@ -12,8 +12,8 @@ from jaxlib.mlir.dialects import stablehlo
 
 from runtime.pjrt import buffers, devices, execution, host_calls, programs, serialization
 from runtime.pjrt.failures import PjrtError, error_handle
-from runtime.pjrt.layouts import FUNCTIONS, MAJOR, MINOR, Code, structure
-from runtime.pjrt.native import Block, give_back, leaves, making
+from runtime.pjrt.layouts import FUNCTIONS, MAJOR, MINOR, ErrorCode, structure
+from runtime.pjrt.native import SlotBlock, give_back, leaves, making
 from runtime.pjrt.profiler import ProfilerExtension
 from runtime.pjrt.values import NamedValues
 
@@ -89,13 +89,13 @@ def _wrapped(name: str, function: Function) -> Any:
         is_over: Callable[[], bool] = sys.is_finalizing,
         failed: Callable[[BaseException], int] = error_handle,
         making: Any = making,
-        give_back: Callable[[list[Block]], None] = give_back,
+        give_back: Callable[[list[SlotBlock]], None] = give_back,
     ) -> None:  # names are bound here: at the end of the process globals go first
         error = at(place)
         if is_over():  # JAX's own functions at exit still wait for effects and ask for events
             error.value = 0
             return
-        made: list[Block] = []
+        made: list[SlotBlock] = []
         outer = making.blocks  # a call comes from inside of another in callbacks
         try:
             making.blocks = made
@@ -112,7 +112,7 @@ def _wrapped(name: str, function: Function) -> Any:
 
 def _refusal(name: str) -> Any:
     def call(_: int, place: int) -> None:
-        error = PjrtError(f"PJRT_{name}: tpuc does not have it", Code.UNIMPLEMENTED)
+        error = PjrtError(f"PJRT_{name}: tpuc does not have it", ErrorCode.UNIMPLEMENTED)
         ctypes.c_uint64.from_address(place).value = error_handle(error)
 
     return _C_FUNCTION(call)

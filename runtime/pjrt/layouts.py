@@ -236,7 +236,7 @@ TYPE_OF_NUMBER: dict[int, DType] = {
 NUMBER_OF_TYPE: dict[DType, int] = {dtype: number for number, dtype in TYPE_OF_NUMBER.items()}
 
 
-class Code:
+class ErrorCode:
     """Error codes, as absl has them."""
 
     CANCELLED, UNKNOWN, INVALID_ARGUMENT, NOT_FOUND = 1, 2, 3, 5

@@ -22,7 +22,7 @@ from runtime.pjrt.blocks import (
     slot_count,
 )
 from runtime.pjrt.event_leaves import events_text
-from runtime.pjrt.layouts import FUNCTIONS, Code, structure
+from runtime.pjrt.layouts import FUNCTIONS, ErrorCode, structure
 from runtime.pjrt.leaf_text import handle, offset
 from runtime.pjrt.quick_leaf import quick_leaf_text
 from tpu_sim.jit.emitter import TARGET_ATTRIBUTES
@@ -90,7 +90,7 @@ def _callers() -> str:
   %lost = icmp eq i64 %found, {_UNTOUCHED}
   br i1 %lost, label %interrupted, label %out
 interrupted:
-  %error = call ptr @error_new(i64 {Code.CANCELLED}, ptr @interrupted, i64 {size})
+  %error = call ptr @error_new(i64 {ErrorCode.CANCELLED}, ptr @interrupted, i64 {size})
   ret ptr %error
 out:
   %made = inttoptr i64 %found to ptr

@@ -103,21 +103,21 @@ def row_of(kind: Any, values: Any) -> Any:
 class _Making(local):
     """Of each thread."""
 
-    blocks: list[Block] | None = None
+    blocks: list[SlotBlock] | None = None
 
 
 making = _Making()
 """The blocks that the call of PJRT which is under way has made."""
 
 
-def give_back(blocks: list[Block]) -> None:
+def give_back(blocks: list[SlotBlock]) -> None:
     """PJRT is told that its call failed, so it will not let go of these. Those of a stack are the stack's."""
     for block in blocks:
         if not block.words[HOME]:
             forget(block.address)
 
 
-class Block:
+class SlotBlock:
     """A block of slots of some kind, which `owner` stands behind. It lives until PJRT lets go of it.
 
     A permanent one lives on whatever becomes of the call that made it.

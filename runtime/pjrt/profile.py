@@ -15,7 +15,7 @@ from runtime.report import Report, Traced
 
 
 @dataclass
-class Record:
+class ProgramRecord:
     """All programs that JAX made of functions of one name, and their runs.
 
     `seconds` are of the chip, `hbm_peak_bytes` is the most that a run took, `causes` cycles by cause;
@@ -59,7 +59,7 @@ class Profile:
     def __init__(self) -> None:
         self.is_on = False
         self._has_started = False
-        self._records: dict[str, Record] = {}
+        self._records: dict[str, ProgramRecord] = {}
         self._traced: dict[int, list[Traced]] | None = None
 
     def start(self) -> None:
@@ -83,13 +83,13 @@ class Profile:
             runs = self._traced.setdefault(device, [])
             runs += [report.traced for report in reports if report.traced is not None]
 
-    def records(self) -> list[Record]:
+    def records(self) -> list[ProgramRecord]:
         """What was recorded."""
         return list(self._records.values())
 
-    def of(self, name: str) -> Record:
+    def of(self, name: str) -> ProgramRecord:
         """The record of a function."""
-        return self._records.setdefault(name, Record(name))
+        return self._records.setdefault(name, ProgramRecord(name))
 
 
 profile = Profile()

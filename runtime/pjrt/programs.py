@@ -16,11 +16,11 @@ from runtime.executable import Executable
 from runtime.pjrt.devices import PjrtClient, PjrtDevice
 from runtime.pjrt.layouts import NUMBER_OF_TYPE, structure
 from runtime.pjrt.messages import CompileRequest, compile_request
-from runtime.pjrt.native import Block, drain, objects
+from runtime.pjrt.native import SlotBlock, drain, objects
 from runtime.pjrt.options import check_named_options, compile_options
 from runtime.pjrt.profile import profile
 from runtime.pjrt.quick import QuickProgram, may_be_quick, quick_program
-from runtime.pjrt.signature import Signature, read_signature
+from runtime.pjrt.signature import ProgramSignature, read_signature
 from runtime.pjrt.staged import Staged, talks_to_host
 from runtime.pjrt.texts import FORM, optimized_program
 from runtime.pjrt.values import NamedValues
@@ -36,14 +36,14 @@ class PjrtProgram:
         self,
         client: PjrtClient,
         code: Executable | Staged,
-        signature: Signature,
+        signature: ProgramSignature,
         request: CompileRequest,
     ) -> None:
         self.client, self.code = client, code
         self.parts = list(code.executables.values()) if isinstance(code, Staged) else [code]
         self.signature, self.request = signature, request
         self.devices: list[PjrtDevice] = [client.device(n) for n in request.assignment.flat]
-        self.block = Block("executable", self)
+        self.block = SlotBlock("executable", self)
         self.quick: QuickProgram | None = None
         self._may_be_quick = may_be_quick(code)
         self._text: bytes | None = None

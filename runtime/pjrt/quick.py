@@ -19,9 +19,9 @@ from runtime.executable import Executable
 from runtime.loaded import SHORT_SECONDS, LoadedProgram
 from runtime.pjrt.buffers import PjrtBuffer, handles_at, layout_number
 from runtime.pjrt.devices import PjrtDevice
-from runtime.pjrt.native import Block, drain, leaves, objects
+from runtime.pjrt.native import SlotBlock, drain, leaves, objects
 from runtime.pjrt.quick_leaf import Status
-from runtime.pjrt.signature import Signature, token_places
+from runtime.pjrt.signature import ProgramSignature, token_places
 from runtime.pjrt.stacks import BufferStack
 from runtime.pjrt.staged import Staged
 from runtime.ports import Port
@@ -39,7 +39,11 @@ class QuickProgram:
     """
 
     def __init__(
-        self, code: Executable, signature: Signature, device: PjrtDevice, loaded: LoadedProgram
+        self,
+        code: Executable,
+        signature: ProgramSignature,
+        device: PjrtDevice,
+        loaded: LoadedProgram,
     ) -> None:
         memory, program = device.device.memory, code.program
         self._device, self._memory = device, memory
@@ -101,7 +105,7 @@ class QuickProgram:
         handles = handles_at(a.argument_lists, 0, a.num_args)
         return all(objects[handle].settle() for handle in handles)
 
-    def _new_result(self, number: int) -> Block:
+    def _new_result(self, number: int) -> SlotBlock:
         port, device = self._ports[number], self._device
         buffer = Buffer(self._memory, port.size_bytes, len(port.buffers))
         array = Array(device.device, port.device_shape, buffer)
@@ -147,7 +151,7 @@ def may_be_quick(code: Executable | Staged) -> bool:
 
 
 def quick_program(
-    code: Executable | Staged, signature: Signature, device: PjrtDevice
+    code: Executable | Staged, signature: ProgramSignature, device: PjrtDevice
 ) -> QuickProgram | None:
     """A small program for quick calls, once it was found to be short."""
     assert isinstance(code, Executable)

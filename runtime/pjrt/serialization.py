@@ -21,11 +21,11 @@ from runtime.client import Device, cores_of
 from runtime.executable import Executable
 from runtime.pjrt.devices import PjrtClient
 from runtime.pjrt.failures import PjrtError
-from runtime.pjrt.layouts import Code
+from runtime.pjrt.layouts import ErrorCode
 from runtime.pjrt.messages import Assignment, compile_request
 from runtime.pjrt.native import objects
 from runtime.pjrt.programs import PjrtProgram
-from runtime.pjrt.signature import Signature
+from runtime.pjrt.signature import ProgramSignature
 from runtime.pjrt.staged import Staged
 from runtime.slice_executable import SliceExecutable
 from runtime.spreads import DEVICES
@@ -86,13 +86,13 @@ def _executable(data: bytes, devices: list[Device]) -> Executable:
     return Executable(program, devices[0], digest=digest)
 
 
-def _signature(found: dict[str, Any]) -> Signature:
+def _signature(found: dict[str, Any]) -> ProgramSignature:
     shapes = {
         name: tuple(_shape(text) for text in found[name]) for name in ("arguments", "results")
     }
     donated = frozenset(found["donated"])
     name, fingerprint = found["name"], found["fingerprint"]
-    return Signature(name, fingerprint, shapes["arguments"], shapes["results"], donated)
+    return ProgramSignature(name, fingerprint, shapes["arguments"], shapes["results"], donated)
 
 
 def _shape(text: str) -> ArrayShape:
@@ -127,7 +127,9 @@ def deserialize(a: Any) -> None:
     try:
         program = load(objects[a.client], data, options)
     except (KeyError, ValueError) as error:
-        raise PjrtError(f"these bytes are no executable of tpuc: {error}", Code.INTERNAL) from error
+        raise PjrtError(
+            f"these bytes are no executable of tpuc: {error}", ErrorCode.INTERNAL
+        ) from error
     a.loaded_executable = program.block.address
 
 

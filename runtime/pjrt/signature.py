@@ -23,7 +23,7 @@ Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
-class Signature:
+class ProgramSignature:
     """What is known of a program beside its code. Shapes are those on one device, with the types that the
     host sees."""
 
@@ -34,7 +34,7 @@ class Signature:
     donated: frozenset[int] = frozenset()
 
 
-def read_signature(code: Executable | Staged, fingerprint: str) -> Signature:
+def read_signature(code: Executable | Staged, fingerprint: str) -> ProgramSignature:
     """The signature of a compiled program. A token is an empty array to PJRT."""
     if isinstance(code, Staged):
         name, program = code.program.name, code.program
@@ -42,7 +42,7 @@ def read_signature(code: Executable | Staged, fingerprint: str) -> Signature:
             tuple(_TOKEN if value is None else value[1].with_layout(None) for value in values)
             for values in (program.arguments, program.results)
         )
-        return Signature(_STRANGE.sub("_", name), fingerprint, given, made)
+        return ProgramSignature(_STRANGE.sub("_", name), fingerprint, given, made)
     given, made = (
         tuple(port.shape.with_layout(None) for port in ports)
         for ports in (code.inputs, code.outputs)
@@ -53,7 +53,7 @@ def read_signature(code: Executable | Staged, fingerprint: str) -> Signature:
     ports = zip(places, code.inputs, strict=True)
     donated = frozenset(n for n, port in ports if port.is_donated)
     name = _STRANGE.sub("_", code.program.metadata.get("module", "program"))
-    return Signature(name, fingerprint, given, made, donated)
+    return ProgramSignature(name, fingerprint, given, made, donated)
 
 
 def token_places(code: Executable) -> tuple[list[int], list[int]]:

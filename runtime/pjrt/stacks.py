@@ -14,7 +14,7 @@ import ctypes
 from collections.abc import Callable
 
 from runtime.pjrt.blocks import HOME
-from runtime.pjrt.native import Block, forget
+from runtime.pjrt.native import SlotBlock, forget
 from runtime.pjrt.recycling import CAPACITY, COUNT, FIRST
 
 _CAPACITY = 64
@@ -24,11 +24,11 @@ _REFILL = 8
 class BufferStack:
     """Buffers that `make` makes, by their blocks. Raises what `make` raises."""
 
-    def __init__(self, make: Callable[[], Block]) -> None:
+    def __init__(self, make: Callable[[], SlotBlock]) -> None:
         self._words = (ctypes.c_int64 * (FIRST + _CAPACITY))()
         self._words[CAPACITY] = _CAPACITY
         self._make = make
-        self._made: list[Block] = []
+        self._made: list[SlotBlock] = []
         self.address = ctypes.addressof(self._words)
 
     def refill(self) -> None:

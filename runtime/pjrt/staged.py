@@ -12,7 +12,7 @@ from runtime.client import Device
 from runtime.executable import Executable
 from runtime.pjrt.failures import PjrtError
 from runtime.pjrt.host_calls import HostCalls
-from runtime.pjrt.layouts import Code
+from runtime.pjrt.layouts import ErrorCode
 from runtime.pjrt.profile import profile
 from runtime.report import Report
 from runtime.slice_executable import SliceExecutable
@@ -143,7 +143,7 @@ def _decision(pieces: Pieces) -> bool | int:
         raise PjrtError(
             "a loop or branch around a callback that goes on differently on several devices; decide it by a "
             "value that is the same on all (lax.psum, lax.pmax)",
-            Code.UNIMPLEMENTED,
+            ErrorCode.UNIMPLEMENTED,
         )
     decision: bool | int = found.pop()
     return decision

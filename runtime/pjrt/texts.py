@@ -19,7 +19,7 @@ from compiler.hlo.shape_text import parse_shape, print_shape
 from compiler.protobuf import bytes_field, fields, number_field
 from runtime.executable import Executable
 from runtime.pjrt.messages import Assignment
-from runtime.pjrt.signature import Signature, token_places
+from runtime.pjrt.signature import ProgramSignature, token_places
 from runtime.pjrt.staged import Staged
 from runtime.ports import Port
 from runtime.program_store import has_hlo_at_hand
@@ -32,7 +32,7 @@ _REPLICATED, _TUPLE, _OTHER, _UNREDUCED = 0, 2, 3, 6  # OpSharding's types
 
 
 def optimized_program(
-    code: Executable | Staged, signature: Signature, assignment: Assignment
+    code: Executable | Staged, signature: ProgramSignature, assignment: Assignment
 ) -> bytes:
     """An `HloModuleProtoWithConfig`. A program in stages, or one from bytes, has no one text and is shown as
     its outline."""

@@ -22,7 +22,7 @@ from tpu_sim.machine.memory import HbmMemory
 from tpu_sim.machine.result import ExecutionResult
 from tpu_sim.machine.run import Run
 from tpu_sim.system.machine import Machine
-from tpu_sim.system.slice import Part, expect_done, far_numbers
+from tpu_sim.system.slice import SlicePart, expect_done, far_numbers
 
 Kind = Callable[[Chip], Machine]
 MACHINES: list[Kind] = [NumpyMachine, LlvmMachine]
@@ -41,7 +41,7 @@ def finish_together(runs: Sequence[Run], threads: int = 1) -> list[ExecutionResu
 
     Raises the first core's `MachineFault`, or `DeadlockFault` when every core that is not done waits.
     """
-    part = Part(dict(enumerate(runs)), threads=threads)
+    part = SlicePart(dict(enumerate(runs)), threads=threads)
     part.advance()
     expect_done(part.waiting)
     return [run.result for run in runs]
@@ -192,7 +192,7 @@ def run_in_parts(
         runs = {number: machines[number].start(source, hbms[number]) for number in share}
         some = machines[share[0]]
         far = {number: some.far_core(hbms[number]) for number in far_numbers(targets, share)}
-        parts.append(Part(runs, far))
+        parts.append(SlicePart(runs, far))
     while True:
         for part in parts:
             part.advance()
@@ -235,7 +235,7 @@ def test_what_lies_between_the_pieces_of_a_transfer_stays(kind: Kind) -> None:
     hbms = memories(4)
     some = kind(V5E)
     far = {number: some.far_core(hbms[0]) for number in (1, 3)}
-    part = Part({0: some.start(source, hbms[0])}, far)
+    part = SlicePart({0: some.start(source, hbms[0])}, far)
     part.advance()
     letter = part.take()[1]
     assert letter.places.tolist() == [[0, 512], [1024, 512]]

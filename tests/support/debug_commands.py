@@ -13,7 +13,7 @@ from compiler.options import CompileOptions
 from tests.support.filecheck import command
 from tests.support.filecheck_commands import option
 from tpuc.arrays import randoms
-from tpuc.debugger.commands import Commands
+from tpuc.debugger.commands import CommandLoop
 from tpuc.debugger.debugger import Debugger
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,7 +26,7 @@ def debug(path: Path, arguments: Sequence[str]) -> str:
     options = CompileOptions(text_file=model)
     exe = tpuc.compile(ROOT / model, option(arguments, "target", "v5e"), options=options)
     inputs = list(randoms(exe.argument_shapes, 0))
-    commands = Commands(Debugger(exe, inputs, option(arguments, "machine", "llvm")))
+    commands = CommandLoop(Debugger(exe, inputs, option(arguments, "machine", "llvm")))
     lines: list[str] = []
     for line in path.read_text().splitlines():
         if line.strip() and not line.startswith("#"):

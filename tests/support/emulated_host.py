@@ -19,7 +19,7 @@ from tpu_sim.jit.context import (
     OWN_TRANSPOSE_INDEX,
     VREG_BYTES,
     ExecutionContext,
-    Memories,
+    MachineMemories,
     Word,
 )
 from tpu_sim.jit.host import Arch, Host
@@ -111,7 +111,7 @@ class EmulatedHost:
         """Execute a program on the contents of `hbm`, which it changes."""
         translated = translate_program(program, chip, RUN)
         name = self._link("program", translated.text)
-        context = ExecutionContext(chip, Memories(chip), translated.sizes)
+        context = ExecutionContext(chip, MachineMemories(chip), translated.sizes)
         context.reset(program.smem_words)
         context.words[Word.UNTIL] = context.words[Word.GOAL] = _CYCLE_LIMIT
         context.attach_fabric(LocalFabric(chip))

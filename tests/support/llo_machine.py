@@ -93,7 +93,7 @@ class LloMachine:
         elif row.operands and row.operands[0].kind in _WRITES:
             self._registers[row.operands[0].kind, instr.operands[0]] = result
 
-    # `tpu_sim.isa.effects.Core`, as far as vector code before scheduling uses it
+    # `tpu_sim.isa.effects.CorePrimitives`, as far as vector code before scheduling uses it
 
     def pop(self, queue: Resource, unit: int) -> object:
         return self._queues[queue].popleft()

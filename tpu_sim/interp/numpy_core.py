@@ -1,4 +1,4 @@
-"""What state instructions do to a `CoreState`: `tpu_sim.isa.effects.Core` on NumPy arrays.
+"""What state instructions do to a `CoreState`: `tpu_sim.isa.effects.CorePrimitives` on NumPy arrays.
 
 A method reads at once, checks and faults at once, and leaves what it changes to a function of
 `later`: the executor runs these when all instructions of a bundle have read.

@@ -32,8 +32,8 @@ from tpu_sim.machine.memory import HbmMemory
 from tpu_sim.machine.node_table import (
     MAIN,
     FlatNode,
+    NodeStep,
     NodeTable,
-    Step,
     first_waits,
     node_table,
 )
@@ -214,7 +214,7 @@ class NumpySequencer:
             if stop is not None:
                 return stop
             takes_time = self._node(node)
-            is_call = node.step is Step.CALL and state.record_count >= until_call
+            is_call = node.step is NodeStep.CALL and state.record_count >= until_call
             if takes_time and (state.now >= until or is_call):
                 return Stop.PAUSED
 
@@ -225,7 +225,7 @@ class NumpySequencer:
             if stop is not None:
                 return stop
             block = node.source
-            if node.step is Step.RUN and isinstance(block, Block) and block.bundles:
+            if node.step is NodeStep.RUN and isinstance(block, Block) and block.bundles:
                 return Stop.PAUSED
             self._node(node)
 
@@ -244,7 +244,7 @@ class NumpySequencer:
 
     def _stops(self, node: FlatNode) -> Stop | None:
         """Whether it goes no further: at the end of main, or at a wait for another core."""
-        if node.step is Step.END and self._state.body == MAIN:
+        if node.step is NodeStep.END and self._state.body == MAIN:
             return Stop.DONE
         return Stop.WAITING if self.bundle == 0 and self._waits(node) else None
 
@@ -259,33 +259,33 @@ class NumpySequencer:
         state = self._state
         following = state.node + 1
         match node.step:
-            case Step.START:
+            case NodeStep.START:
                 if state.body != MAIN:
                     self._enter(self.table.bodies[state.body].kernel)
-            case Step.RUN:
+            case NodeStep.RUN:
                 self._block(node)
-            case Step.ENTER:
+            case NodeStep.ENTER:
                 self._begin_loop(node)
-            case Step.TEST:
+            case NodeStep.TEST:
                 following = following if self._goes_on(node) else node.target
-            case Step.AGAIN:
+            case NodeStep.AGAIN:
                 state.counters[node.counter] += 1
                 state.now += self._chip.loop_overhead_cycles
                 self._charge(node)
                 following = node.target
-            case Step.BRANCH:
+            case NodeStep.BRANCH:
                 assert isinstance(node.source, If)
                 following = following if state.sreg(node.source.condition) else node.target
-            case Step.JUMP:
+            case NodeStep.JUMP:
                 following = node.target
-            case Step.CALL:
+            case NodeStep.CALL:
                 self._call(node)
                 return True
-            case Step.END:
+            case NodeStep.END:
                 self._return()
                 return False
         state.node = following
-        return node.step in (Step.RUN, Step.AGAIN)
+        return node.step in (NodeStep.RUN, NodeStep.AGAIN)
 
     def _block(self, node: FlatNode) -> None:
         assert isinstance(node.source, Block)

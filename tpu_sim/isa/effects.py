@@ -1,4 +1,4 @@
-"""`Core`: what the effects of state instructions are written in.
+"""`CorePrimitives`: what the effects of state instructions are written in.
 
 An effect stands in its row. It never sees NumPy or LLVM: vregs, masks and scalars are
 opaque values, and each machine implements these few methods. `tpu_sim.interp` reads and writes a
@@ -20,7 +20,7 @@ M = TypeVar("M")
 S = TypeVar("S")
 
 
-class Core(Protocol[V, M, S]):
+class CorePrimitives(Protocol[V, M, S]):
     """Primitives on a core's state, of values V (a vreg), M (a vmask) and S (an sreg).
 
     A window's row ``base`` + s + k + i * `stride` belongs to sublane i; words are counted from row

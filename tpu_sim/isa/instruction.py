@@ -4,7 +4,7 @@ A row gives an instruction's name, opcode, slot, operands, latency class, and th
 uses and defines. Encoder, decoder, assembler, scheduler, hazard checker, both machines and
 ``docs/isa.md`` read rows; nothing else says what an instruction is. What it does is a function in its
 row: the meaning of a lane instruction, written once against `tpu_sim.isa.semantics.Lanes`, or the
-effect of a state instruction (memory, queues, MXU, DMA), against `tpu_sim.isa.effects.Core`.
+effect of a state instruction (memory, queues, MXU, DMA), against `tpu_sim.isa.effects.CorePrimitives`.
 
 The same `Instr` is an LLO operation when its register numbers are virtual and part of a bundle
 when they are physical.
@@ -118,8 +118,8 @@ class Row:
 
     `does` is called as ``does(lanes, *sources)`` with one value per VS/MS operand, one scalar value per
     SS operand and one Python number per immediate, in row order; it returns the destination's value.
-    A state instruction's is called with a `tpu_sim.isa.effects.Core` in place of the lanes; without a
-    destination it returns what the core's method returned.
+    A state instruction's is called with a `tpu_sim.isa.effects.CorePrimitives` in place of the lanes;
+    without a destination it returns what the core's method returned.
 
     `latency` names a latency class of the chip file: cycles from issue until the result, the queue
     entry or what it `defines` may be read. What it `frees` is open again in the next cycle.

@@ -217,7 +217,7 @@ class Lanes(Protocol[I, F, B]):
 
 
 def calls(method: str) -> Does:
-    """What calls a primitive, or a method of `tpu_sim.isa.effects.Core`, with the operands as they are."""
+    """What calls a primitive, or a method of `tpu_sim.isa.effects.CorePrimitives`, with plain operands."""
     return lambda m, *operands: getattr(m, method)(*operands)
 
 

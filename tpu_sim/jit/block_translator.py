@@ -28,9 +28,9 @@ from tpu_sim.jit.state_ops import emit_transfer
 from tpu_sim.jit.translated import FaultKind
 from tpu_sim.jit.values import (
     OPERATIONS,
-    Address,
     Argument,
-    Role,
+    OperationRole,
+    RowAddress,
     Scalar,
     Use,
     ValueOp,
@@ -41,9 +41,9 @@ from tpu_sim.jit.values import (
 _ROW_ACCESSES = RowAccesses()
 
 
-def _row_access(row: Row, arguments: tuple[Argument, ...]) -> tuple[Address, tuple[Use, ...]]:
+def _row_access(row: Row, arguments: tuple[Argument, ...]) -> tuple[RowAddress, tuple[Use, ...]]:
     """The address of a load or store, and the values that it stores."""
-    return cast(tuple[Address, tuple[Use, ...]], row.does(_ROW_ACCESSES, *arguments))
+    return cast(tuple[RowAddress, tuple[Use, ...]], row.does(_ROW_ACCESSES, *arguments))
 
 
 def _phase(instr: Instr) -> int:
@@ -116,11 +116,11 @@ class BlockTranslator:
         transfers = [(i.row, self._operands(i)[0]) for i in bundle if i.row.is_transfer]
         for instr in sorted(bundle, key=_phase) if len(bundle) > 1 else bundle:
             role = role_of(instr.row)
-            if role is Role.SCALAR:
+            if role is OperationRole.SCALAR:
                 self._scalar(instr)
             elif not self._has_values:
                 continue
-            elif role is Role.RENAME:
+            elif role is OperationRole.RENAME:
                 self._rename(instr)
             elif role in OPERATIONS:
                 self._operation(instr, role)
@@ -166,7 +166,7 @@ class BlockTranslator:
         if FLAG in row.uses:
             at, count = row.flag_index, self._scope.kernel.flags
             base, k = instr.operands[at + 1], instr.operands[at]
-        elif role_of(row) is Role.SCALAR and row.is_state:
+        elif role_of(row) is OperationRole.SCALAR and row.is_state:
             at, count = row.offset_index, self._scope.chip.smem_words
             base, k = instr.operands[at - 1], instr.operands[at]
         else:
@@ -204,14 +204,14 @@ class BlockTranslator:
     def start(
         self, number: int, src: Scalar, dst: Scalar, flag: int, f: Scalar, c0: Scalar, c1: Scalar
     ) -> None:
-        """See `tpu_sim.isa.effects.Core`: a transfer becomes a plain ``dma.start``."""
+        """See `tpu_sim.isa.effects.CorePrimitives`: a transfer becomes a plain ``dma.start``."""
         descriptor = self._scope.kernel.descriptors[number]
         if self._has_indexed:
             self._flush_pending()
         flag_text = self._flag(flag, f)
         if self._has_values:
             arguments = (number, src, dst, flag, f, c0, c1)
-            op = ValueOp(self._next, Role.STATE, DMA_START, arguments, bundle=self._number)
+            op = ValueOp(self._next, OperationRole.STATE, DMA_START, arguments, bundle=self._number)
             self._next += 1
             is_exchange = descriptor.route != NO_ROUTE
             if is_exchange or SMEM in (descriptor.src_space, descriptor.dst_space):
@@ -254,7 +254,7 @@ class BlockTranslator:
         self,
         row: Row,
         arguments: tuple[Argument, ...],
-        address: Address | None,
+        address: RowAddress | None,
         is_mask: bool,
     ) -> int:
         """An operation that no instruction stands for."""
@@ -266,12 +266,12 @@ class BlockTranslator:
         )
         return index
 
-    def _operation(self, instr: Instr, role: Role) -> None:
+    def _operation(self, instr: Instr, role: OperationRole) -> None:
         """Record a vector instruction that makes something."""
         row = instr.row
         arguments, uses = self._operands(instr)
-        address: Address | None = None
-        if role is Role.LOAD or role is Role.STORE:
+        address: RowAddress | None = None
+        if role is OperationRole.LOAD or role is OperationRole.STORE:
             address, stored = _row_access(row, arguments)
             arguments, uses = stored, tuple([value.value for value in stored])
         result = "" if row.write is None else row.write.register_class
@@ -329,7 +329,7 @@ class BlockTranslator:
         renamed: dict[int, int] = {}
         for value, is_mask in masks.items():
             slot = self._carry[value]
-            leaf = ValueOp(self._next, Role.LEAF, None, (), is_mask, carried=slot)
+            leaf = ValueOp(self._next, OperationRole.LEAF, None, (), is_mask, carried=slot)
             self._next += 1
             renamed[value] = leaf.index
             self._ops[leaf.index] = leaf

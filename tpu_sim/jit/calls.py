@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from tpu_sim.isa.causes import Cause
 from tpu_sim.jit.context import Word
-from tpu_sim.jit.emitter import Emitter
+from tpu_sim.jit.emitter import FunctionEmitter
 from tpu_sim.jit.host_state import ENTER, LEAVE, STATE_BYTES
 from tpu_sim.jit.kernel_builtins import Words, words_at
 from tpu_sim.jit.kernel_language import kernel
@@ -33,7 +33,7 @@ def sequencer_text(name: str, bodies: list[str], components: list[str]) -> str:
 
     It sets the CPU state that the meanings assume, and the table of the program's components.
     """
-    e = Emitter("e")
+    e = FunctionEmitter("e")
     e.store("ptr", "@component_table", _pointer(e, Word.COMPONENTS), 8)
     again, ended, calling, leaving = (e.new_label() for _ in range(4))
     e.do(f"%state = alloca [{STATE_BYTES} x i8], align 64")
@@ -157,9 +157,9 @@ def _record(ctx: Words) -> None:
 KERNELS = (begin_call, end_call)
 
 
-def _pointer(e: Emitter, word: int) -> str:
+def _pointer(e: FunctionEmitter, word: int) -> str:
     return e.offset("%ctx", int(word) * 8)
 
 
-def _load(e: Emitter, word: int) -> str:
+def _load(e: FunctionEmitter, word: int) -> str:
     return e.load("i64", _pointer(e, word), 8)

@@ -21,7 +21,7 @@ from tpu_sim.jit.clock_kernels import (
     RUN_STEPS,
     TRANSFER,
     WAIT,
-    Step,
+    ClockStep,
     step_word,
 )
 from tpu_sim.jit.context import Word
@@ -44,7 +44,7 @@ class BlockClock:
         if not self._base:
             self._base = self._scope.load_word(Word.NOW)
         if self._steps:
-            self._step(Step.END, 0)
+            self._step(ClockStep.END, 0)
             steps = self._scope.constant(self._steps, "I")
             self._base = self._emitter.value(
                 f"call i64 @{RUN_STEPS}(ptr %ctx, ptr {steps}, i64 {self._base})"
@@ -55,10 +55,10 @@ class BlockClock:
             self._elapsed = 0
         return self._base
 
-    def _step(self, step: Step, unit: int) -> None:
+    def _step(self, step: ClockStep, unit: int) -> None:
         """A step at the time the next bundle would issue."""
         while self._elapsed > MAX_ELAPSED:
-            self._steps.append(step_word(Step.IDLE, 0, MAX_ELAPSED))
+            self._steps.append(step_word(ClockStep.IDLE, 0, MAX_ELAPSED))
             self._elapsed -= MAX_ELAPSED
         self._steps.append(step_word(step, unit, self._elapsed))
         self._elapsed = 0
@@ -72,14 +72,14 @@ class BlockClock:
                 arguments = f"i64 {flags[position]}, i64 {arrival}, i64 {self._now()}"
                 self._base = self._emitter.value(f"call i64 @{WAIT}(ptr %ctx, {arguments})")
             elif MRF in row.touches:
-                step = Step.POP if row.pops else Step.UNIT
+                step = ClockStep.POP if row.pops else ClockStep.UNIT
                 self._step(step, instr.operands[row.unit_index])
 
     def issue(self, bundle: Sequence[Instr]) -> None:
         """Account for the bundle's multiplications and go on to the next cycle."""
         for instr in bundle:
             if instr.row.pushes == MRF:
-                self._step(Step.MATMUL, instr.operands[instr.row.unit_index])
+                self._step(ClockStep.MATMUL, instr.operands[instr.row.unit_index])
         self._elapsed += 1
 
     def transfer(self, descriptor: DmaDescriptor, flag: str, counts: tuple[str, str]) -> None:

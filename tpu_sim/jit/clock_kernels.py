@@ -30,7 +30,7 @@ TALLY_WORDS = 1 + len(Cause)
 """`Word.NOW` and the cycles by cause behind it: what a range of iterations counts for itself."""
 
 
-class Step(IntEnum):
+class ClockStep(IntEnum):
     """What happens at a step: a pop's wait, a pass' wait for its unit, a pass, nothing."""
 
     END = 0
@@ -44,7 +44,7 @@ MAX_ELAPSED = (1 << 16) - 1
 """Most cycles between a step and the one before."""
 
 
-def step_word(step: Step, unit: int, elapsed: int) -> int:
+def step_word(step: ClockStep, unit: int, elapsed: int) -> int:
     """A step of `unit`, `elapsed` cycles after the one before."""
     return elapsed << 16 | unit << 8 | step
 
@@ -78,19 +78,19 @@ def run_steps(ctx: Words, steps: HalfWords, start: int) -> int:
         now += word >> 16
         unit = word >> 8 & 255
         step = word & 255
-        if step == Step.POP:
+        if step == ClockStep.POP:
             oldest = ctx[Word.CLOCK_HEAD + unit]
             ctx[Word.CLOCK_HEAD + unit] = oldest + 1
             now = _stall(ctx, Cause.MXU_RESULT, now, ctx[_ready_at(unit, oldest)])
-        elif step == Step.UNIT:
+        elif step == ClockStep.UNIT:
             now = _stall(ctx, Cause.MXU, now, unit_issue(ctx[Word.UNIT_FREE + unit]))
-        elif step == Step.MATMUL:
+        elif step == ClockStep.MATMUL:
             _push(ctx, unit, now + ctx[Word.RESULT_READY])
             _push(ctx, unit, now + ctx[Word.RESULT_READY + 1])
             free = ctx[Word.UNIT_FREE + unit]
             ctx[Word.UNIT_FREE + unit] = occupied_until(free, now, ctx[Word.PASS_OCCUPANCY])
             ctx[Word.MXU_PASSES] += 1
-        elif step == Step.END:
+        elif step == ClockStep.END:
             return now
         at += 1
 

@@ -63,7 +63,7 @@ FORK_BYTES = MAX_TASKS * (TASK_BYTES + 8 * _RECORD_WORDS)
 """Of the task memory, what a fork of lists may use."""
 
 
-class Kind(IntEnum):
+class CommandKind(IntEnum):
     """What a command does; all but components are kernels of the library."""
 
     END = 0
@@ -146,33 +146,33 @@ def run_list(ctx: Words, commands: Words, bases: Words, scratch: Words) -> None:
         for number in range(count):
             arguments[number] = _argument(commands[at + 1 + number], ctx, bases)
         at += 1 + count
-        if kind == Kind.COMPONENT:
+        if kind == CommandKind.COMPONENT:
             call_at(components[head >> _COMPONENT_SHIFT], arguments, scratch)
         elif kind >= _FIRST_PASS:
             form = PASS_POINTERS[kind - _FIRST_PASS]
             call_at(form, arguments[0], arguments[1], arguments[2], arguments[3])
-        elif kind == Kind.COPY_VREG:
+        elif kind == CommandKind.COPY_VREG:
             COPY_VREG(arguments[0], arguments[1])
-        elif kind == Kind.MATPUSH:
+        elif kind == CommandKind.MATPUSH:
             MATPUSH(arguments[0], arguments[1])
-        elif kind == Kind.MATPUSH_TRANSPOSED:
+        elif kind == CommandKind.MATPUSH_TRANSPOSED:
             MATPUSH_TRANSPOSED(arguments[0], arguments[1])
-        elif kind == Kind.SETTLE_WEIGHTS:
+        elif kind == CommandKind.SETTLE_WEIGHTS:
             SETTLE_WEIGHTS(arguments[0], ctx[Word.PUSHES + arguments[1]])
-        elif kind == Kind.SWAP_WEIGHTS:
+        elif kind == CommandKind.SWAP_WEIGHTS:
             ctx[Word.ACTIVE + arguments[0]] ^= 1
             ctx[Word.PUSHES + arguments[0]] = 0
-        elif kind == Kind.NOTE_PUSHES:
+        elif kind == CommandKind.NOTE_PUSHES:
             ctx[Word.PUSHES + arguments[0]] |= arguments[1]
-        elif kind == Kind.MOVE_HEAD:
+        elif kind == CommandKind.MOVE_HEAD:
             ctx[Word.HEAD + arguments[0]] += arguments[1]
-        elif kind == Kind.SET_HEAD:
+        elif kind == CommandKind.SET_HEAD:
             ctx[Word.HEAD + arguments[0]] = arguments[1]
-        elif kind == Kind.TRANSPOSE:
+        elif kind == CommandKind.TRANSPOSE:
             TRANSPOSE(arguments[0], arguments[1])
-        elif kind == Kind.TRANSPOSE_HALVES:
+        elif kind == CommandKind.TRANSPOSE_HALVES:
             TRANSPOSE_HALVES(arguments[0], arguments[1])
-        elif kind == Kind.END:
+        elif kind == CommandKind.END:
             return
 
 

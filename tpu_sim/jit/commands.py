@@ -15,7 +15,7 @@ from tpu_sim.jit.command_kernels import (
     FORK_LISTS,
     MAX_BASES,
     RUN_LIST,
-    Kind,
+    CommandKind,
     argument_word,
     head_word,
     piece_word,
@@ -23,11 +23,11 @@ from tpu_sim.jit.command_kernels import (
     weights_word,
 )
 from tpu_sim.jit.constant_table import ConstantTable
-from tpu_sim.jit.emitter import Emitter
+from tpu_sim.jit.emitter import FunctionEmitter
 from tpu_sim.jit.fork_join import MAX_TASKS
 
 
-class Place(NamedTuple):
+class Pointer(NamedTuple):
     """A pointer: an SSA name, and a number of bytes to add to it."""
 
     pointer: str
@@ -65,7 +65,7 @@ class WeightsPlace:
     offset: int
 
 
-AnyPlace = Place | RingPlace | PiecePlace | WeightsPlace
+AnyPlace = Pointer | RingPlace | PiecePlace | WeightsPlace
 _MEMORIES = ("", "%vmem", "%carry", "%results", "%transpose")
 """Bases that a function sets once; what a segment computes has numbers from there on."""
 
@@ -87,13 +87,13 @@ class CommandList:
 
     def data(self) -> list[int]:
         """The list as `RUN_LIST` wants it."""
-        return [self.most_arguments, *self.words, head_word(Kind.END, 0)]
+        return [self.most_arguments, *self.words, head_word(CommandKind.END, 0)]
 
 
 class Commands:
     """The commands of a function, and the bases that their arguments count from."""
 
-    def __init__(self, emitter: Emitter, constants: ConstantTable) -> None:
+    def __init__(self, emitter: FunctionEmitter, constants: ConstantTable) -> None:
         self._emitter = emitter
         self._constants = constants
         self._fixed: dict[str, int] = {}
@@ -108,7 +108,7 @@ class Commands:
 
     def pointer(self, place: AnyPlace) -> int:
         """A pointer as an argument."""
-        if isinstance(place, Place):
+        if isinstance(place, Pointer):
             return argument_word(self._base("ptr", place.pointer), place.offset)
         if isinstance(place, RingPlace):
             return ring_word(place.unit, place.number, place.entries)
@@ -163,14 +163,14 @@ class Commands:
         return number
 
     @staticmethod
-    def _store(e: Emitter, llvm_type: str, text: str, number: int) -> None:
+    def _store(e: FunctionEmitter, llvm_type: str, text: str, number: int) -> None:
         e.store(llvm_type, text, e.offset("%bases", 8 * number), 8)
 
     def entry_lines(self) -> list[str]:
         """What the function starts with, once its memories are known."""
         if not self._is_used:
             return []
-        e = Emitter("b")  # what lies behind a base is read even where it means nothing
+        e = FunctionEmitter("b")  # what lies behind a base is read even where it means nothing
         e.do(f"%bases = alloca [{self._end + 1} x i64], align 8")
         for name, number in self._fixed.items():
             self._store(e, "ptr" if name else "i64", name or "0", number)

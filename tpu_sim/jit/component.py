@@ -12,7 +12,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from tpu_sim.jit.moves import is_move, moved
-from tpu_sim.jit.values import LANE_ROLES, Argument, Role, Use
+from tpu_sim.jit.values import LANE_ROLES, Argument, OperationRole, Use
 
 _CHEAP_COST = 4
 """Operations that are rather repeated in a later level than kept for it."""
@@ -39,7 +39,7 @@ class LocalOp(NamedTuple):
     `memory_before` it are of exactly the same rows.
     """
 
-    role: Role
+    role: OperationRole
     name: str
     arguments: tuple[Argument, ...]
     is_mask: bool
@@ -74,7 +74,9 @@ class Component:
     @property
     def stored_windows(self) -> frozenset[int]:
         """Alias classes stored to."""
-        return frozenset(self.group_windows[op.group] for op in self.ops if op.role is Role.STORE)
+        return frozenset(
+            self.group_windows[op.group] for op in self.ops if op.role is OperationRole.STORE
+        )
 
 
 def direct_values(component: Component) -> frozenset[int]:
@@ -83,8 +85,8 @@ def direct_values(component: Component) -> frozenset[int]:
     return frozenset(
         index
         for index, op in enumerate(component.ops)
-        if (op.role is Role.LOAD and component.group_windows[op.group] not in stored)
-        or (op.role is Role.LEAF and not op.is_mask)
+        if (op.role is OperationRole.LOAD and component.group_windows[op.group] not in stored)
+        or (op.role is OperationRole.LEAF and not op.is_mask)
     )
 
 
@@ -99,9 +101,9 @@ def shape_of(component: Component) -> Shape:
     roles = {
         op.role for op in component.ops if not (is_moving(op) and moved(op.arguments) in direct)
     }
-    if Role.ROW in roles:
-        return Shape.FULL if Role.COLUMN in roles else Shape.ROWS
-    return Shape.COLUMNS if Role.COLUMN in roles else Shape.FLAT
+    if OperationRole.ROW in roles:
+        return Shape.FULL if OperationRole.COLUMN in roles else Shape.ROWS
+    return Shape.COLUMNS if OperationRole.COLUMN in roles else Shape.FLAT
 
 
 def levels_of(component: Component) -> list[int]:
@@ -141,12 +143,12 @@ def rematerialized_values(component: Component, direct: frozenset[int]) -> froze
             moved_values.update(a.value for a in op.arguments if isinstance(a, Use))
     cost: dict[int, int] = {}
     for index, op in enumerate(component.ops):
-        if index in direct or op.role is Role.LEAF:
+        if index in direct or op.role is OperationRole.LEAF:
             cost[index] = 1
         elif is_moving(op):
             if moved(op.arguments) in direct and index not in moved_values:
                 cost[index] = 2
-        elif op.role is Role.POINT and index not in moved_values:
+        elif op.role is OperationRole.POINT and index not in moved_values:
             sources = {a.value for a in op.arguments if isinstance(a, Use)}
             if sources <= cost.keys():
                 total = 1 + sum(cost[source] for source in sources)

@@ -170,7 +170,7 @@ class ContextSizes:
     calls: int = 0
 
 
-class Memories:
+class MachineMemories:
     """The chip's memories and the record table: one set serves all programs of a machine."""
 
     def __init__(self, chip: Chip) -> None:
@@ -197,7 +197,7 @@ class Memories:
 class ExecutionContext:
     """One core's state. `words` is the array native code gets a pointer to (`address`)."""
 
-    def __init__(self, chip: Chip, memories: Memories, needs: ContextSizes) -> None:
+    def __init__(self, chip: Chip, memories: MachineMemories, needs: ContextSizes) -> None:
         self.words: npt.NDArray[np.int64] = np.zeros(CONTEXT_WORDS, np.int64)
         self.address: int = self.words.ctypes.data
         self.scratch_step = _OWN_BYTES + -(-needs.scratch_bytes // VREG_BYTES) * VREG_BYTES

@@ -12,7 +12,7 @@ from typing import cast
 from tpu_sim.isa.geometry import LANES
 from tpu_sim.isa.instruction import ROWS, Crossing, Kind, Row
 from tpu_sim.jit.crossing import CHUNKS, Chunks, ColumnLanes, RowLanes
-from tpu_sim.jit.emitter import Emitter
+from tpu_sim.jit.emitter import FunctionEmitter
 from tpu_sim.jit.lanes import LlvmLanes
 from tpu_sim.jit.moves import ALWAYS_MOVES
 
@@ -55,7 +55,7 @@ def crossing_text() -> str:
 
 
 def _function(row: Row) -> str:
-    e = Emitter("x")
+    e = FunctionEmitter("x")
     names = ["out", *(f"in{n}" for n in range(_vectors(row)))]
     parameters = [p for name in names for p in (f"ptr %{name}", f"i64 %{name}_stride")]
     lanes = LlvmLanes(e)
@@ -76,7 +76,7 @@ def _function(row: Row) -> str:
     return f"define {header} #0 {{\nentry:\n{e.text()}\n ret void\n}}\n"
 
 
-def _places(e: Emitter, name: str) -> list[str]:
+def _places(e: FunctionEmitter, name: str) -> list[str]:
     """Pointers to the eight chunks of an operand."""
     strides = ["0", f"%{name}_stride"]
     strides += [e.value(f"mul i64 %{name}_stride, {k}") for k in range(2, CHUNKS)]

@@ -12,8 +12,8 @@ from dataclasses import replace
 from tpu_sim.isa.program import DmaDescriptor
 from tpu_sim.isa.timing import GRANULE_BYTES
 from tpu_sim.jit.context import Word
-from tpu_sim.jit.dma_shapes import CopyPlan, Step, copy_plan
-from tpu_sim.jit.emitter import NON_TEMPORAL_USE, Emitter
+from tpu_sim.jit.dma_shapes import CopyPlan, CopyStep, copy_plan
+from tpu_sim.jit.emitter import NON_TEMPORAL_USE, FunctionEmitter
 from tpu_sim.jit.scope import ModuleScope
 from tpu_sim.jit.task_table import TaskTable
 
@@ -27,7 +27,7 @@ _BLOCK_BYTES = 4096
 _CHUNK_BYTES = 64
 
 
-def count_value(emitter: Emitter, count: int) -> str:
+def count_value(emitter: FunctionEmitter, count: int) -> str:
     """A count of a descriptor as i64: itself, or the argument that a negative one stands for."""
     if count >= 0:
         return str(count)
@@ -35,7 +35,7 @@ def count_value(emitter: Emitter, count: int) -> str:
 
 
 def emit_copy(
-    emitter: Emitter,
+    emitter: FunctionEmitter,
     descriptor: DmaDescriptor,
     name: str,
     source: str,
@@ -49,7 +49,7 @@ def emit_copy(
         if not plan.steps:
             blocks = plan.size // _BLOCK_BYTES
             done = blocks * _BLOCK_BYTES
-            step = Step(blocks, _BLOCK_BYTES, _BLOCK_BYTES)
+            step = CopyStep(blocks, _BLOCK_BYTES, _BLOCK_BYTES)
             rest = [emitter.offset(side, done) for side in (source, target)]
             _Copy(emitter, plan).chunk(rest[0], rest[1], plan.size - done)
             plan = replace(plan, steps=(step,), size=_BLOCK_BYTES)
@@ -75,7 +75,7 @@ def _is_streamed(plan: CopyPlan) -> bool:
 
 
 def _shared(
-    emitter: Emitter, plan: CopyPlan, name: str, sides: tuple[str, str], module: ModuleScope
+    emitter: FunctionEmitter, plan: CopyPlan, name: str, sides: tuple[str, str], module: ModuleScope
 ) -> str:
     """Append a fork over ranges of the outermost step; returns the function of its tasks."""
     for memory, word in (("tasks", Word.TASKS), ("scratch", Word.SCRATCH)):
@@ -89,7 +89,7 @@ def _shared(
         table.add_commands([(f"{name}_part", (f"ptr {sides[0]}", f"ptr {sides[1]}", *ranges))])
     table.run()
     module.task_bytes = max(module.task_bytes, table.peak_bytes)
-    e = Emitter("d")
+    e = FunctionEmitter("d")
     source = e.offset("%source", e.value(f"mul i64 %first, {outer.source}"))
     target = e.offset("%target", e.value(f"mul i64 %first, {outer.target}"))
     copy = _Copy(e, plan)
@@ -104,7 +104,7 @@ def _shared(
 class _Copy:
     """Emits the loops of a copy."""
 
-    def __init__(self, emitter: Emitter, plan: CopyPlan) -> None:
+    def __init__(self, emitter: FunctionEmitter, plan: CopyPlan) -> None:
         self._emitter = emitter
         self._plan = plan
         self._hint = f", {NON_TEMPORAL_USE}" if _is_streamed(plan) else ""
@@ -114,7 +114,7 @@ class _Copy:
         if self._hint:
             self._emitter.do("fence seq_cst")
 
-    def steps(self, steps: tuple[Step, ...], source: str, target: str, count: str = "") -> None:
+    def steps(self, steps: tuple[CopyStep, ...], source: str, target: str, count: str = "") -> None:
         """The loops of `steps`, the outermost of them with `count` trips where that is given."""
         e = self._emitter
         if not steps:

@@ -15,9 +15,9 @@ from tpu_sim.isa.program import HBM, NO_ROUTE, SMEM, VMEM, DmaDescriptor, Kernel
 from tpu_sim.isa.timing import GRANULE_BYTES, WORD_BYTES
 from tpu_sim.jit.context import ROUTE_WORDS, RouteWord, Word
 from tpu_sim.jit.dma_copies import COUNT_ARGUMENTS, count_value, emit_copy
-from tpu_sim.jit.dma_shapes import Step, copy_plan, target_spread, unit_bytes
-from tpu_sim.jit.emitter import Emitter
-from tpu_sim.jit.hbm_windows import InPlace, Pieces, pieces_of, referred_rows
+from tpu_sim.jit.dma_shapes import CopyStep, copy_plan, target_spread, unit_bytes
+from tpu_sim.jit.emitter import FunctionEmitter
+from tpu_sim.jit.hbm_windows import InPlace, WindowPieces, pieces_of, referred_rows
 from tpu_sim.jit.post_kernels import POST
 from tpu_sim.jit.scope import ModuleScope
 from tpu_sim.jit.translated import FaultKind
@@ -64,7 +64,7 @@ class DmaFunctions:
         return name
 
 
-def note_smem_end(e: Emitter, end: str) -> None:
+def note_smem_end(e: FunctionEmitter, end: str) -> None:
     """Keep count of how far SMEM is written."""
     pointer = e.offset("%ctx", int(Word.SMEM_END) * 8)
     before = e.load("i64", pointer, 8)
@@ -86,14 +86,14 @@ class _DmaFunction:
     """Builds the function of one descriptor, whose window is left to the caller."""
 
     def __init__(
-        self, descriptor: DmaDescriptor, name: str, module: ModuleScope, pieces: Pieces | None
+        self, descriptor: DmaDescriptor, name: str, module: ModuleScope, pieces: WindowPieces | None
     ) -> None:
         """`pieces`: how the data of the window lie if it is read in place."""
         self._descriptor = descriptor
         self._pieces = pieces
         self._name = name
         self._module = module
-        self._emitter = Emitter("d")
+        self._emitter = FunctionEmitter("d")
         self._peer = "%ctx"
         has_smem = SMEM in (descriptor.src_space, descriptor.dst_space)
         self._chunk_bytes = descriptor.chunk * (WORD_BYTES if has_smem else GRANULE_BYTES)
@@ -210,7 +210,7 @@ class _DmaFunction:
         with e.when(e.value(f"icmp ne ptr {posts}, null")):
             self._post_steps(posts, plan.steps, start, plan.size)
 
-    def _post_steps(self, posts: str, steps: tuple[Step, ...], start: str, size: int) -> None:
+    def _post_steps(self, posts: str, steps: tuple[CopyStep, ...], start: str, size: int) -> None:
         e = self._emitter
         if not steps:
             e.do(f"call void @{POST}(ptr {posts}, i64 {start}, i64 {size})")

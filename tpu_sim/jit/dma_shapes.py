@@ -9,7 +9,7 @@ from tpu_sim.isa.timing import GRANULE_BYTES, WORD_BYTES
 
 
 @dataclass(frozen=True)
-class Step:
+class CopyStep:
     """One loop of a copy; strides in bytes, `count` as in `DmaDim`."""
 
     count: int
@@ -21,7 +21,7 @@ class Step:
 class CopyPlan:
     """A copy after merging: loops outermost first around chunks of `size` bytes."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[CopyStep, ...]
     size: int
     in_order: bool  # both sides lie in one memory and may overlap
     is_aligned: bool  # SMEM is addressed by words, other memories by granules
@@ -46,7 +46,7 @@ def copy_plan(descriptor: DmaDescriptor) -> CopyPlan:
     has_smem = SMEM in (descriptor.src_space, descriptor.dst_space)
     size = descriptor.chunk * (WORD_BYTES if has_smem else GRANULE_BYTES)
     steps = [
-        Step(
+        CopyStep(
             dim.count,
             dim.src_stride * unit_bytes(descriptor.src_space),
             dim.dst_stride * unit_bytes(descriptor.dst_space),
@@ -64,7 +64,7 @@ def copy_plan(descriptor: DmaDescriptor) -> CopyPlan:
 
 
 @dataclass(frozen=True)
-class Spread:
+class EvenPieces:
     """Bytes that lie in equal pieces: `stride` bytes from one to the next, 0 for a single piece."""
 
     size: int
@@ -72,24 +72,24 @@ class Spread:
     stride: int
 
 
-def source_of_dense(descriptor: DmaDescriptor) -> Spread | None:
+def source_of_dense(descriptor: DmaDescriptor) -> EvenPieces | None:
     """How the source lies of a transfer between memories that fills one dense range; else None."""
     plan = copy_plan(descriptor)
     if plan.in_order or len(plan.steps) > 1:
         return None
     if not plan.steps:
-        return Spread(plan.size, 1, 0)
+        return EvenPieces(plan.size, 1, 0)
     step = plan.steps[0]
     is_dense = step.count > 0 and step.target == plan.size and step.source >= plan.size
-    return Spread(plan.size, step.count, step.source) if is_dense else None
+    return EvenPieces(plan.size, step.count, step.source) if is_dense else None
 
 
-def target_spread(descriptor: DmaDescriptor) -> Spread | None:
+def target_spread(descriptor: DmaDescriptor) -> EvenPieces | None:
     """How what a transfer writes lies; None if in no such way."""
     plan = copy_plan(descriptor)
     if not plan.steps:
-        return Spread(plan.size, 1, 0)
+        return EvenPieces(plan.size, 1, 0)
     step = plan.steps[0]
     if len(plan.steps) > 1 or step.count <= 0 or step.target < plan.size:
         return None
-    return Spread(plan.size, step.count, step.target)
+    return EvenPieces(plan.size, step.count, step.target)

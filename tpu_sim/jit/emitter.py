@@ -24,7 +24,7 @@ _NOT_ALIKE = ("load ", "call ", "alloca ", "cmpxchg ", "atomicrmw ")
 """Instructions that may give something else the next time."""
 
 
-class Emitter:
+class FunctionEmitter:
     """Instructions of one function. `block` is the label being filled."""
 
     def __init__(self, prefix: str = "t") -> None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from tpu_sim.jit.context import Word
-from tpu_sim.jit.emitter import Emitter
+from tpu_sim.jit.emitter import FunctionEmitter
 from tpu_sim.jit.host_state import ENTER, LEAVE, PAUSE, STATE_BYTES
 from tpu_sim.jit.kernel_builtins import (
     Native,
@@ -92,7 +92,7 @@ def put_text() -> str:
 
 def _put_function(count: int, *, is_task: bool) -> str:
     """Write `count` words at byte `at` of the table; for a task, its entry at byte `task` too."""
-    e = Emitter("f")
+    e = FunctionEmitter("f")
     first = e.offset("%tasks", "%at")
     names = [f"%w{n}" for n in range(count)]
     parameters = ["ptr %tasks", "i64 %at"]

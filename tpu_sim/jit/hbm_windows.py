@@ -2,7 +2,7 @@
 
 Up to two ranges of rows of such a window (its double buffer) are kept as references to HBM in the
 context; a load asks where its rows lie (`RESOLVE`). In HBM they lie in one piece or in equal ones,
-each `Pieces.gap_bytes` further behind the one before than in VMEM; then an access whose address is
+each `WindowPieces.gap_bytes` further behind the one before than in VMEM; then an access whose address is
 not counted from the start of a piece ends the reference. What would make the reference and the copy differ
 ends it: the copy is made then (`SETTLE`). That happens when HBM below a reference is about to be
 written, when a store or a transfer touches part of its rows, and when a load reaches over its end.
@@ -30,7 +30,7 @@ from tpu_sim.isa.program import (
     rows_of,
 )
 from tpu_sim.jit.context import ROW_BYTES
-from tpu_sim.jit.dma_shapes import Spread, source_of_dense
+from tpu_sim.jit.dma_shapes import EvenPieces, source_of_dense
 from tpu_sim.jit.window_kernels import MAX_WINDOWS
 
 _MIN_BYTES = 1 << 14
@@ -38,7 +38,7 @@ _VREG_ROWS = 8
 
 
 @dataclass(frozen=True)
-class Pieces:
+class WindowPieces:
     """How the data of a window lie in HBM: `rows` rows, then a gap that VMEM does not have."""
 
     rows: int
@@ -49,7 +49,7 @@ class Pieces:
         return row // self.rows
 
 
-_ONE_PIECE = Pieces(1 << 40, 0)
+_ONE_PIECE = WindowPieces(1 << 40, 0)
 
 
 @dataclass(frozen=True)
@@ -57,18 +57,18 @@ class InPlace:
     """A window that is read in place: its entry in the table, and how its data lie."""
 
     entry: int
-    pieces: Pieces
+    pieces: WindowPieces
 
 
 @dataclass
 class _Uses:
     """What a kernel does to its windows."""
 
-    referable: dict[int, dict[Pieces, int]] = field(default_factory=dict)
+    referable: dict[int, dict[WindowPieces, int]] = field(default_factory=dict)
     excluded: set[int] = field(default_factory=set)
 
 
-def _source(descriptor: DmaDescriptor) -> Spread | None:
+def _source(descriptor: DmaDescriptor) -> EvenPieces | None:
     """The source of a transfer that may be kept as a reference, else None."""
     if descriptor.src_space != HBM or descriptor.dst_space != VMEM:
         return None
@@ -78,12 +78,12 @@ def _source(descriptor: DmaDescriptor) -> Spread | None:
     return source if source.count == 1 or source.size >= _VREG_ROWS * ROW_BYTES else None
 
 
-def pieces_of(descriptor: DmaDescriptor) -> Pieces | None:
+def pieces_of(descriptor: DmaDescriptor) -> WindowPieces | None:
     """How the data of a transfer lie in HBM, None if it may not be kept as a reference."""
     source = _source(descriptor)
     if source is None or source.stride <= source.size:
         return None if source is None else _ONE_PIECE
-    return Pieces(source.size // ROW_BYTES, source.stride - source.size)
+    return WindowPieces(source.size // ROW_BYTES, source.stride - source.size)
 
 
 def referred_rows(descriptor: DmaDescriptor) -> int:

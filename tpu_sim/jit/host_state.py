@@ -7,7 +7,7 @@ denormals kept, and where the host has a matrix unit its eight tiles are 16 rows
 
 from __future__ import annotations
 
-from tpu_sim.jit.emitter import Emitter
+from tpu_sim.jit.emitter import FunctionEmitter
 from tpu_sim.jit.host import Arch, Host
 from tpu_sim.jit.kernel_builtins import Native
 
@@ -29,7 +29,7 @@ _CONFIGURATION = "@tile_configuration"
 
 def host_state_text(host: Host) -> str:
     """`ENTER`, `LEAVE` and `PAUSE` for `host`."""
-    enter, leave = Emitter(), Emitter()
+    enter, leave = FunctionEmitter(), FunctionEmitter()
     if host.arch is Arch.X86_64:
         _swap_mxcsr(enter, leave)
     else:
@@ -50,7 +50,7 @@ def host_state_text(host: Host) -> str:
     return "\n".join(texts)
 
 
-def _swap_mxcsr(enter: Emitter, leave: Emitter) -> None:
+def _swap_mxcsr(enter: FunctionEmitter, leave: FunctionEmitter) -> None:
     enter.do(f"call void @llvm.x86.sse.stmxcsr(ptr {enter.offset('%state', _MODE_AT)})")
     standard = enter.offset("%state", _NEW_MODE_AT)
     enter.store("i32", str(_STANDARD_MXCSR), standard, 4)
@@ -58,7 +58,7 @@ def _swap_mxcsr(enter: Emitter, leave: Emitter) -> None:
     leave.do(f"call void @llvm.x86.sse.ldmxcsr(ptr {leave.offset('%state', _MODE_AT)})")
 
 
-def _swap_fpcr(enter: Emitter, leave: Emitter) -> None:
+def _swap_fpcr(enter: FunctionEmitter, leave: FunctionEmitter) -> None:
     mode = enter.value("call i64 @llvm.aarch64.get.fpcr()")
     enter.store("i64", mode, enter.offset("%state", _MODE_AT), 8)
     enter.do(f"call void @llvm.aarch64.set.fpcr(i64 {_STANDARD_FPCR})")

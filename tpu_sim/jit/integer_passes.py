@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from tpu_sim.jit.emitter import Emitter
+from tpu_sim.jit.emitter import FunctionEmitter
 from tpu_sim.jit.mxu_chains import ROWS, plain_function
 from tpu_sim.jit.weight_layout import ROW_BYTES, WEIGHT_ROWS, WeightLayout
 
@@ -36,7 +36,7 @@ class _Portable:
 
     def text(self, name: str) -> str:
         """The function."""
-        e = Emitter()
+        e = FunctionEmitter()
         e.do(f"%left = alloca [{2 * ROWS * ROW_BYTES} x i8], align 64")
         self._expand_rows(e)
         with (
@@ -52,7 +52,7 @@ class _Portable:
                 e.store(self.words, whole, e.offset(out, row * ROW_BYTES), self.width)
         return plain_function(name, e)
 
-    def _bytes(self, e: Emitter, words: str) -> list[str]:
+    def _bytes(self, e: FunctionEmitter, words: str) -> list[str]:
         """The four bytes of each word as f32."""
         found = []
         for number in range(_BYTES):
@@ -63,7 +63,7 @@ class _Portable:
             found.append(e.value(f"{cast} {self.words} {value} to {self.floats}"))
         return found
 
-    def _expand_rows(self, e: Emitter) -> None:
+    def _expand_rows(self, e: FunctionEmitter) -> None:
         """Two planes of 16 rows in f32, of the low and the high byte of each pair."""
         with e.loop(ROWS * ROW_BYTES // 2 // self.width) as i:
             at = e.value(f"mul i64 {i}, {self.width}")
@@ -74,7 +74,7 @@ class _Portable:
                 place = half * ROWS * ROW_BYTES // 2 + plane * ROWS * ROW_BYTES
                 e.store(self.floats, value, e.offset(target, place), self.width)
 
-    def _sums(self, e: Emitter, left: str, weights: str) -> list[str]:
+    def _sums(self, e: FunctionEmitter, left: str, weights: str) -> list[str]:
         """The sums of each row over all words of weights."""
         layout = self.layout
         starts = ["zeroinitializer"] * (2 * self.rows)  # for each row one for each plane
@@ -96,7 +96,7 @@ class _Portable:
         pairs = zip(results[::2], results[1::2], strict=True)
         return [e.value(f"fadd {self.floats} {low}, {high}") for low, high in pairs]
 
-    def _spread(self, e: Emitter, base: str, byte_offset: int) -> str:
+    def _spread(self, e: FunctionEmitter, base: str, byte_offset: int) -> str:
         loaded = e.load("float", e.offset(base, byte_offset), 4)
         first = e.value(f"insertelement {self.floats} poison, float {loaded}, i64 0")
         return e.value(
@@ -104,6 +104,6 @@ class _Portable:
             "zeroinitializer"
         )
 
-    def _fma(self, e: Emitter, a: str, b: str, c: str) -> str:
+    def _fma(self, e: FunctionEmitter, a: str, b: str, c: str) -> str:
         typed = ", ".join(f"{self.floats} {x}" for x in (a, b, c))
         return e.value(f"call {self.floats} @llvm.fma.v{self.lanes}f32({typed})")

@@ -31,7 +31,7 @@ from tpu_sim.jit.kernel_translator import definition_text, signature
 
 
 @dataclass(frozen=True)
-class Kernel(Native):
+class NativeKernel(Native):
     """A native function that is written in the language; `symbol` is its name in the library."""
 
     function: Callable[..., Any] = field(kw_only=True)
@@ -45,6 +45,6 @@ class Kernel(Native):
         return definition_text(self.symbol, self.function)
 
 
-def kernel(symbol: str) -> Callable[[Callable[..., Any]], Kernel]:
+def kernel(symbol: str) -> Callable[[Callable[..., Any]], NativeKernel]:
     """Make the decorated function the kernel called `symbol`."""
-    return lambda function: Kernel(symbol, *signature(function), function=function)
+    return lambda function: NativeKernel(symbol, *signature(function), function=function)

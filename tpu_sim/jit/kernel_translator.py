@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tpu_sim.jit.emitter import Emitter
+from tpu_sim.jit.emitter import FunctionEmitter
 from tpu_sim.jit.kernel_builtins import Native, WordTable
 from tpu_sim.jit.kernel_values import (
     BUILTINS,
@@ -106,7 +106,7 @@ class _Translator:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
-        self._emitter = Emitter("k")
+        self._emitter = FunctionEmitter("k")
 
     def define(self, symbol: str) -> str:
         """The definition under the name `symbol`."""

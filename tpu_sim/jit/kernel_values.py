@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tpu_sim.jit import kernel_builtins as builtins
-from tpu_sim.jit.emitter import Emitter
+from tpu_sim.jit.emitter import FunctionEmitter
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ def kind_of(value: Value) -> str:
     return value.kind if isinstance(value, Ssa) else "i64"
 
 
-def element(e: Emitter, base: Ssa, index: Value) -> Ssa:
+def element(e: FunctionEmitter, base: Ssa, index: Value) -> Ssa:
     """Where an element of an array of words or half-words lies."""
     width = "i32" if base.kind == "ptr32" else "i64"
     text = f"getelementptr {width}, ptr {base.name}, i64 {text_of(index)}"
@@ -48,7 +48,7 @@ def element(e: Emitter, base: Ssa, index: Value) -> Ssa:
 
 
 def native_call(
-    e: Emitter, function: str, result: str, arguments: Iterable[tuple[str, Value]]
+    e: FunctionEmitter, function: str, result: str, arguments: Iterable[tuple[str, Value]]
 ) -> Value:
     """A call of native code; a result of 32 bits is signed."""
     typed = ", ".join(
@@ -65,54 +65,56 @@ def native_call(
     return Ssa(found, result)
 
 
-def _at(e: Emitter, result: str, function: Value, *arguments: Value) -> Value:
+def _at(e: FunctionEmitter, result: str, function: Value, *arguments: Value) -> Value:
     pointers = [("ptr", value) for value in arguments]
     return native_call(e, _pointer(e, function), result, pointers)
 
 
-def _pointer(e: Emitter, value: Value) -> str:
+def _pointer(e: FunctionEmitter, value: Value) -> str:
     if isinstance(value, Ssa) and value.kind == "ptr":
         return value.name
     return e.value(f"inttoptr i64 {text_of(value)} to ptr")
 
 
-def _word(e: Emitter, base: Value, index: Value) -> str:
+def _word(e: FunctionEmitter, base: Value, index: Value) -> str:
     assert isinstance(base, Ssa)
     return element(e, base, index).name
 
 
-def _address_of(e: Emitter, value: Value) -> Value:
+def _address_of(e: FunctionEmitter, value: Value) -> Value:
     return Ssa(e.value(f"ptrtoint ptr {text_of(value)} to i64"), "i64")
 
 
-def _local_words(e: Emitter, count: Value) -> Value:
+def _local_words(e: FunctionEmitter, count: Value) -> Value:
     return Ssa(e.value(f"alloca i64, i64 {text_of(count)}, align 64"), "ptr")
 
 
-def _copy_bytes(e: Emitter, target: Value, source: Value, count: Value) -> Value:
+def _copy_bytes(e: FunctionEmitter, target: Value, source: Value, count: Value) -> Value:
     sides = f"ptr {_pointer(e, target)}, ptr {_pointer(e, source)}"
     e.do(f"call void @llvm.memcpy.p0.p0.i64({sides}, i64 {text_of(count)}, i1 false)")
     return 0
 
 
-def _atomic(e: Emitter, operation: str, base: Value, index: Value, value: Value) -> Value:
+def _atomic(e: FunctionEmitter, operation: str, base: Value, index: Value, value: Value) -> Value:
     place = _word(e, base, index)
     e.do(f"atomicrmw {operation} ptr {place}, i64 {text_of(value)} seq_cst")
     return 0
 
 
-def _load_acquire(e: Emitter, base: Value, index: Value) -> Value:
+def _load_acquire(e: FunctionEmitter, base: Value, index: Value) -> Value:
     place = _word(e, base, index)
     return Ssa(e.value(f"load atomic i64, ptr {place} acquire, align 8"), "i64")
 
 
-def _store_release(e: Emitter, base: Value, index: Value, value: Value) -> Value:
+def _store_release(e: FunctionEmitter, base: Value, index: Value, value: Value) -> Value:
     place = _word(e, base, index)
     e.do(f"store atomic i64 {text_of(value)}, ptr {place} release, align 8")
     return 0
 
 
-def _compare_and_swap(e: Emitter, base: Value, index: Value, old: Value, new: Value) -> Value:
+def _compare_and_swap(
+    e: FunctionEmitter, base: Value, index: Value, old: Value, new: Value
+) -> Value:
     words = f"i64 {text_of(old)}, i64 {text_of(new)}"
     swap = e.value(f"cmpxchg ptr {_word(e, base, index)}, {words} acq_rel acquire, align 8")
     return Ssa(e.value(f"extractvalue {{ i64, i1 }} {swap}, 1"), "i1")

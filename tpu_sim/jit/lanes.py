@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from tpu_sim.isa.rows.mxu import CANONICAL_NAN
-from tpu_sim.jit.emitter import Emitter
+from tpu_sim.jit.emitter import FunctionEmitter
 
 CHUNK_LANES = 16
 _INTRINSIC_CALL = re.compile(r"call ([^@%\n]+) (@llvm\.[\w.]+)\((.*)\)")
@@ -78,7 +78,7 @@ class LlvmLanes:
 
     nan: ClassVar[int | None] = None
 
-    def __init__(self, emitter: Emitter, width: int = CHUNK_LANES) -> None:
+    def __init__(self, emitter: FunctionEmitter, width: int = CHUNK_LANES) -> None:
         self.emitter = emitter
         self.width = width
         self.lane = "0"

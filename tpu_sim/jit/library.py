@@ -23,7 +23,7 @@ from tpu_sim.jit.crossing_kernels import (
     CROSSING_FUNCTIONS,
     crossing_text,
 )
-from tpu_sim.jit.emitter import Emitter
+from tpu_sim.jit.emitter import FunctionEmitter
 from tpu_sim.jit.fork_join import KERNELS as FORK_KERNELS
 from tpu_sim.jit.fork_join import PUT_FUNCTIONS, SCHED_YIELD, put_declarations, put_text
 from tpu_sim.jit.host import Host
@@ -100,12 +100,12 @@ def library_text(host: Host) -> str:
     return "\n".join(texts)
 
 
-def _function(header: str, emitter: Emitter, end: str = "ret void") -> str:
+def _function(header: str, emitter: FunctionEmitter, end: str = "ret void") -> str:
     return f"define {header} #0 {{\nentry:\n{emitter.text()}\n {end}\n}}\n"
 
 
 def _copy_vreg() -> str:
-    e = Emitter()
+    e = FunctionEmitter()
     e.do(
         "call void @llvm.memcpy.p0.p0.i64(ptr align 64 %target, ptr align 64 %source, "
         "i64 4096, i1 false)"
@@ -115,7 +115,7 @@ def _copy_vreg() -> str:
 
 def _transpose() -> str:
     """128x128 words, in 16x16 blocks: four layers of two-operand shuffles each."""
-    e = Emitter()
+    e = FunctionEmitter()
     with e.loop(8) as block_row, e.loop(8) as block_column:
         source = _block_pointer(e, "%source", block_row, block_column)
         target = _block_pointer(e, "%target", block_column, block_row)
@@ -133,7 +133,7 @@ def _transpose_halves() -> str:
     Each block, seen as 64x64 pairs of words, is a transpose with the four halves of every pair
     transposed as well.
     """
-    e = Emitter()
+    e = FunctionEmitter()
     mask = ", ".join(f"i32 {4 * i + k}" for i in range(8) for k in (0, 2, 1, 3))
     with e.loop(2) as block, e.loop(8) as block_row, e.loop(8) as block_column:
         first = e.value(f"shl i64 {block}, 3")
@@ -161,13 +161,13 @@ def _transpose_halves() -> str:
     )
 
 
-def _block_pointer(e: Emitter, base: str, row: str, column: str, rows: int = 16) -> str:
+def _block_pointer(e: FunctionEmitter, base: str, row: str, column: str, rows: int = 16) -> str:
     row_bytes = e.value(f"mul i64 {row}, {rows * 512}")
     column_bytes = e.value(f"shl i64 {column}, 6")
     return e.offset(e.offset(base, row_bytes), column_bytes)
 
 
-def _exchange(e: Emitter, rows: list[str], distance: int, kind: str) -> list[str]:
+def _exchange(e: FunctionEmitter, rows: list[str], distance: int, kind: str) -> list[str]:
     """Swap the off-diagonal `distance`-sized sub-blocks of each pair of row groups."""
     result, size = list(rows), len(rows)
     low = [i if not i & distance else i + size - distance for i in range(size)]
@@ -184,7 +184,7 @@ def _exchange(e: Emitter, rows: list[str], distance: int, kind: str) -> list[str
     return result
 
 
-def _splat64(e: Emitter, scalar: str) -> str:
+def _splat64(e: FunctionEmitter, scalar: str) -> str:
     first = e.value(f"insertelement <16 x i64> poison, i64 {scalar}, i64 0")
     return e.value(
         f"shufflevector <16 x i64> {first}, <16 x i64> poison, <16 x i32> zeroinitializer"
@@ -193,7 +193,7 @@ def _splat64(e: Emitter, scalar: str) -> str:
 
 def _load_indexed() -> str:
     """Gather words; false, with nothing written past that chunk, if one lies outside."""
-    e = Emitter()
+    e = FunctionEmitter()
     first, limit = _splat64(e, "%first"), _splat64(e, "%limit")
     with e.loop(64) as i:
         byte_offset = e.value(f"shl i64 {i}, 6")
@@ -221,7 +221,7 @@ def _load_indexed() -> str:
 
 def _store_indexed() -> str:
     """Scatter words where the mask is set, in order; false at the first word outside."""
-    e = Emitter()
+    e = FunctionEmitter()
     with e.loop(1024) as i:
         mask_byte = e.load("i8", e.offset("%mask", e.value(f"lshr i64 {i}, 3")), 1)
         bit = e.value(f"trunc i64 {e.value(f'and i64 {i}, 7')} to i8")

@@ -25,7 +25,7 @@ from tpu_sim.isa.geometry import LANES
 from tpu_sim.isa.program import Program, core_word
 from tpu_sim.isa.source_digest import is_source_as_loaded, source_digest
 from tpu_sim.jit.calls import ENDED, PAUSED, WAITS
-from tpu_sim.jit.context import CONTEXT_WORDS, ROW_BYTES, ExecutionContext, Memories, Word
+from tpu_sim.jit.context import CONTEXT_WORDS, ROW_BYTES, ExecutionContext, MachineMemories, Word
 from tpu_sim.jit.engine import Engine, NativeModule, detect_host
 from tpu_sim.jit.fork_join import WORKER
 from tpu_sim.jit.installation import installed_library
@@ -116,7 +116,7 @@ class LlvmMachine:
         self._worker_address = self.library.address(WORKER)
         self._cache = open_cache(wanted=cache)
         self._engine = Engine(detect_host(), self._cache, codegen_level)
-        self._memories = Memories(chip)
+        self._memories = MachineMemories(chip)
         self._lock = ForkLock(RLock)
         self._prepared: WeakValueDictionary[tuple[int, ModuleKind], NativeProgram] = (
             WeakValueDictionary()

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from tpu_sim.isa.rows.mxu import CANONICAL_NAN
-from tpu_sim.jit.emitter import Emitter
+from tpu_sim.jit.emitter import FunctionEmitter
 from tpu_sim.jit.host import Arch, Host
 from tpu_sim.jit.weight_layout import ROW_BYTES, WeightLayout
 
@@ -35,7 +35,7 @@ _TINY_BELOW = "0x380FFFFFF0000000"  # 2**-126 - 2**-151 rounds up with an unboun
 _EXACT_LANES = 8
 
 
-Halves = Callable[[Emitter, str], tuple[str, str]]
+Halves = Callable[[FunctionEmitter, str], tuple[str, str]]
 """The f32 of the low and of the high bf16 of each word."""
 
 
@@ -72,8 +72,8 @@ class _Arithmetic:
     rows: int
     vectors: int
     halves: Halves
-    fma: Callable[[Emitter, str, str, str], str]
-    add: Callable[[Emitter, str, str], str]
+    fma: Callable[[FunctionEmitter, str, str, str], str]
+    add: Callable[[FunctionEmitter, str, str], str]
 
 
 def fma_text(name: str, host: Host, layout: WeightLayout, exact: str) -> str:
@@ -89,7 +89,7 @@ def fma_text(name: str, host: Host, layout: WeightLayout, exact: str) -> str:
         partial(fma, vector),
         partial(_add, vector),
     )
-    e = Emitter()
+    e = FunctionEmitter()
     if host.arch is Arch.X86_64:
         with flushing_by_mxcsr(e):
             _pass(e, arithmetic)
@@ -101,7 +101,7 @@ def fma_text(name: str, host: Host, layout: WeightLayout, exact: str) -> str:
 def exact_text(name: str, layout: WeightLayout) -> str:
     """``void name(out, lhs, weights, next)`` on any host: f64 arithmetic with explicit flushing."""
     vector = Vector(_EXACT_LANES)
-    e = Emitter()
+    e = FunctionEmitter()
     _pass(
         e,
         _Arithmetic(
@@ -112,7 +112,7 @@ def exact_text(name: str, layout: WeightLayout) -> str:
     return pass_function(name, e, _EXACT_LANES)
 
 
-def pass_function(name: str, e: Emitter, lanes: int) -> str:
+def pass_function(name: str, e: FunctionEmitter, lanes: int) -> str:
     """The function of a pass whose arithmetic `e` has: NaN results become the MXU's one NaN."""
     vector = Vector(lanes)
     width = 4 * lanes
@@ -129,13 +129,13 @@ def pass_function(name: str, e: Emitter, lanes: int) -> str:
     return plain_function(name, e)
 
 
-def plain_function(name: str, e: Emitter) -> str:
+def plain_function(name: str, e: FunctionEmitter) -> str:
     """The function of a pass that leaves its results as `e` writes them."""
     return f"define void @{name}({_PARAMETERS}) #0 {{\nentry:\n{e.text()}\n ret void\n}}\n"
 
 
 @contextmanager
-def flushing_by_mxcsr(e: Emitter) -> Iterator[None]:
+def flushing_by_mxcsr(e: FunctionEmitter) -> Iterator[None]:
     """Code for x86 whose f32 arithmetic flushes denormals."""
     e.do("%mode = alloca i32")
     e.do("%flushing = alloca i32")
@@ -147,7 +147,7 @@ def flushing_by_mxcsr(e: Emitter) -> Iterator[None]:
     e.do("call void @llvm.x86.sse.ldmxcsr(ptr %mode)")
 
 
-def _flush_with_fpcr(e: Emitter, arithmetic: _Arithmetic, exact: str) -> None:
+def _flush_with_fpcr(e: FunctionEmitter, arithmetic: _Arithmetic, exact: str) -> None:
     """The pass with denormals flushed by the CPU, done again exactly if a result was flushed."""
     mode = e.value("call i64 @llvm.aarch64.get.fpcr()")
     e.do(f"call void @llvm.aarch64.set.fpcr(i64 {e.value(f'or i64 {mode}, {_FLUSHING_FPCR}')})")
@@ -165,7 +165,7 @@ def _flush_with_fpcr(e: Emitter, arithmetic: _Arithmetic, exact: str) -> None:
 # the loops
 
 
-def _pass(e: Emitter, arithmetic: _Arithmetic) -> None:
+def _pass(e: FunctionEmitter, arithmetic: _Arithmetic) -> None:
     """Blocks of k outermost: the totals lie in ``%out``, the chains of a block in registers."""
     e.do(f"%left = alloca [{ROWS * ROW_BYTES} x i8], align 64")
     expand_rows(e, arithmetic.vector, arithmetic.halves)
@@ -189,7 +189,9 @@ def _pass(e: Emitter, arithmetic: _Arithmetic) -> None:
         )
 
 
-def _add_to_totals(e: Emitter, a: _Arithmetic, out: str, chains: list[tuple[str, str]]) -> None:
+def _add_to_totals(
+    e: FunctionEmitter, a: _Arithmetic, out: str, chains: list[tuple[str, str]]
+) -> None:
     floats, align = a.vector.floats, 4 * a.vector.lanes
     for number, (even, odd) in enumerate(chains):
         row, chunk = divmod(number, a.vectors)
@@ -198,7 +200,7 @@ def _add_to_totals(e: Emitter, a: _Arithmetic, out: str, chains: list[tuple[str,
         e.store(floats, total, at, align)
 
 
-def _chains(e: Emitter, a: _Arithmetic, left: str, weights: str) -> list[tuple[str, str]]:
+def _chains(e: FunctionEmitter, a: _Arithmetic, left: str, weights: str) -> list[tuple[str, str]]:
     """Even and odd chain of each row and vector over the 32 k of a block."""
     words, width, step_words = a.vector.words, 4 * a.vector.lanes, a.layout.words
     starts = ["zeroinitializer"] * (2 * a.rows * a.vectors)
@@ -222,7 +224,7 @@ def _chains(e: Emitter, a: _Arithmetic, left: str, weights: str) -> list[tuple[s
     return list(zip(results[::2], results[1::2], strict=True))
 
 
-def expand_rows(e: Emitter, vector: Vector, halves: Halves) -> None:
+def expand_rows(e: FunctionEmitter, vector: Vector, halves: Halves) -> None:
     """The left side as f32 in ``%left``: 8 low rows, then 8 high rows."""
     width = 4 * vector.lanes
     with e.loop(ROWS * ROW_BYTES // 2 // width) as i:
@@ -234,7 +236,7 @@ def expand_rows(e: Emitter, vector: Vector, halves: Halves) -> None:
             e.store(vector.floats, floats, place, width)
 
 
-def spread(e: Emitter, vector: Vector, base: str, byte_offset: int) -> str:
+def spread(e: FunctionEmitter, vector: Vector, base: str, byte_offset: int) -> str:
     """One f32 of memory in every lane."""
     loaded = e.load("float", e.offset(base, byte_offset), 4)
     first = e.value(f"insertelement {vector.floats} poison, float {loaded}, i64 0")
@@ -247,31 +249,31 @@ def spread(e: Emitter, vector: Vector, base: str, byte_offset: int) -> str:
 # f32 arithmetic, flushed by the CPU
 
 
-def halves_of(vector: Vector, e: Emitter, words: str) -> tuple[str, str]:
+def halves_of(vector: Vector, e: FunctionEmitter, words: str) -> tuple[str, str]:
     """The f32 of the low and of the high bf16 of each word."""
     low = e.value(f"shl {vector.words} {words}, splat (i32 16)")
     high = e.value(f"and {vector.words} {words}, splat (i32 -65536)")
     return _as_floats(vector, e, low), _as_floats(vector, e, high)
 
 
-def _as_floats(vector: Vector, e: Emitter, words: str) -> str:
+def _as_floats(vector: Vector, e: FunctionEmitter, words: str) -> str:
     return e.value(f"bitcast {vector.words} {words} to {vector.floats}")
 
 
-def fma(vector: Vector, e: Emitter, a: str, b: str, c: str) -> str:
+def fma(vector: Vector, e: FunctionEmitter, a: str, b: str, c: str) -> str:
     """``a * b + c`` by the CPU."""
     typed = ", ".join(f"{vector.floats} {x}" for x in (a, b, c))
     return e.value(f"call {vector.floats} @llvm.fma.v{vector.lanes}f32({typed})")
 
 
-def _add(vector: Vector, e: Emitter, a: str, b: str) -> str:
+def _add(vector: Vector, e: FunctionEmitter, a: str, b: str) -> str:
     return e.value(f"fadd {vector.floats} {a}, {b}")
 
 
 # exact arithmetic, flushed here
 
 
-def _flushed(vector: Vector, e: Emitter, floats: str) -> str:
+def _flushed(vector: Vector, e: FunctionEmitter, floats: str) -> str:
     """Denormals become zeros of their sign."""
     words = e.value(f"bitcast {vector.floats} {floats} to {vector.words}")
     exponent = e.value(f"and {vector.words} {words}, splat (i32 {_INFINITE})")
@@ -283,12 +285,12 @@ def _flushed(vector: Vector, e: Emitter, floats: str) -> str:
     return _as_floats(vector, e, kept)
 
 
-def _flushed_halves(vector: Vector, e: Emitter, words: str) -> tuple[str, str]:
+def _flushed_halves(vector: Vector, e: FunctionEmitter, words: str) -> tuple[str, str]:
     low, high = halves_of(vector, e, words)
     return _flushed(vector, e, low), _flushed(vector, e, high)
 
 
-def _exact_fma(vector: Vector, e: Emitter, a: str, b: str, c: str) -> str:
+def _exact_fma(vector: Vector, e: FunctionEmitter, a: str, b: str, c: str) -> str:
     """``a * b + c`` rounded to odd in f64, then to f32, then flushed.
 
     The product is exact in f64, and the two-sum's error says whether the sum is not: if so and its

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tpu_sim.isa.rows.mxu import CANONICAL_NAN
-from tpu_sim.jit.emitter import Emitter
+from tpu_sim.jit.emitter import FunctionEmitter
 from tpu_sim.jit.mxu_chains import ROWS, flushing_by_mxcsr, plain_function
 from tpu_sim.jit.weight_layout import CHAINS, ROW_BYTES, WEIGHT_ROWS, WeightLayout
 
@@ -33,7 +33,7 @@ class _DotPass:
     vectors = 2
 
     def __init__(self, lanes: int, layout: WeightLayout) -> None:
-        self.e = Emitter()
+        self.e = FunctionEmitter()
         self.lanes = lanes
         self.layout = layout
         self.words = f"<{lanes} x i32>"

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from tpu_sim.jit.emitter import Emitter
+from tpu_sim.jit.emitter import FunctionEmitter
 from tpu_sim.jit.mxu_chains import (
     BLOCK_PAIRS,
     K_BLOCKS,
@@ -52,7 +52,7 @@ class _Group:
 
 class _Pass:
     def __init__(self, lanes: int, layout: WeightLayout) -> None:
-        self.e = Emitter()
+        self.e = FunctionEmitter()
         self.vector = Vector(lanes)
         self.layout = layout
         self.width = _FLOAT_BYTES * lanes

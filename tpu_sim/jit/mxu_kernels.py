@@ -7,7 +7,7 @@ rows.
 
 from __future__ import annotations
 
-from tpu_sim.jit.emitter import Emitter
+from tpu_sim.jit.emitter import FunctionEmitter
 from tpu_sim.jit.mxu_chains import ROWS, pass_function, plain_function
 from tpu_sim.jit.weight_layout import ROW_BYTES
 
@@ -37,9 +37,9 @@ def integer_tiles_text(name: str, *, is_signed: bool) -> str:
     return plain_function(name, _tile_pass("tdpbssd" if is_signed else "tdpbuud"))
 
 
-def _tile_pass(product: str) -> Emitter:
+def _tile_pass(product: str) -> FunctionEmitter:
     """`product` is the instruction that multiplies two tiles."""
-    e = Emitter()
+    e = FunctionEmitter()
     e.do(f"%left = alloca [{_K_BLOCKS * _TILE_BYTES} x i8], align 64")
     _gather_left(e, 0)
     for first in range(0, ROW_BYTES // _TILE_ROW_BYTES, _TOTALS):
@@ -47,7 +47,7 @@ def _tile_pass(product: str) -> Emitter:
     return e
 
 
-def _gather_left(e: Emitter, block: int) -> None:
+def _gather_left(e: FunctionEmitter, block: int) -> None:
     """The left side of 32 k as a tile: row r holds pairs of k, low rows before high ones."""
     packed = "<64 x i16>"
     for sublane in range(ROWS // 2):
@@ -60,7 +60,7 @@ def _gather_left(e: Emitter, block: int) -> None:
             e.store("<32 x i16>", row, e.offset("%left", at), _TILE_ROW_BYTES)
 
 
-def _tile_columns(e: Emitter, first: int, product: str) -> None:
+def _tile_columns(e: FunctionEmitter, first: int, product: str) -> None:
     """Four tiles of the result, 16 columns each, from column tile `first`."""
     for total in range(_TOTALS):
         e.do(f"call void @llvm.x86.tilezero(i8 {total})")
@@ -80,12 +80,12 @@ def _tile_columns(e: Emitter, first: int, product: str) -> None:
         e.do(f"call void @llvm.x86.tilestored64(i8 {total}, ptr {out}, i64 {ROW_BYTES})")
 
 
-def _prefetch(e: Emitter, block: int) -> None:
+def _prefetch(e: FunctionEmitter, block: int) -> None:
     """Fetch a part of what the next pass is expected to multiply."""
     size = ROWS * ROW_BYTES // 2 // _K_BLOCKS
     for line in range(block * size, (block + 1) * size, _TILE_ROW_BYTES):
         e.do(f"call void @llvm.prefetch.p0(ptr {e.offset('%next', line)}, i32 0, i32 3, i32 1)")
 
 
-def _load_tile(e: Emitter, tile: int, source: str, stride_bytes: int) -> None:
+def _load_tile(e: FunctionEmitter, tile: int, source: str, stride_bytes: int) -> None:
     e.do(f"call void @llvm.x86.tileloadd64(i8 {tile}, ptr {source}, i64 {stride_bytes})")

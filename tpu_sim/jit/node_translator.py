@@ -20,7 +20,7 @@ from tpu_sim.jit.dma_functions import DmaFunctions
 from tpu_sim.jit.loop_ranges import RANGE_WORDS, RUN_RANGE, RangeWord
 from tpu_sim.jit.parallel_loops import fills_transpose, work_to_share
 from tpu_sim.jit.scope import FunctionScope, LoopScope, label_of
-from tpu_sim.machine.node_table import FlatBody, FlatNode, Step, first_waits
+from tpu_sim.machine.node_table import FlatBody, FlatNode, NodeStep, first_waits
 
 _RANGES_PER_THREAD = 4
 _RANGE_WORK = 300
@@ -76,7 +76,9 @@ class NodeTranslator:
     def _nodes(self, first: int, end: int) -> None:
         nodes = self._body.nodes
         labels = {node.target for node in nodes} | self._body.pauses
-        labels |= {n + 1 for n in range(first, end) if nodes[n].step in (Step.TEST, Step.BRANCH)}
+        labels |= {
+            n + 1 for n in range(first, end) if nodes[n].step in (NodeStep.TEST, NodeStep.BRANCH)
+        }
         number = first
         while number < end:
             if number in labels:
@@ -121,27 +123,27 @@ class NodeTranslator:
     def _node(self, number: int, node: FlatNode) -> int:
         """Append a node; returns the number of the next one to append."""
         match node.step, node.source:
-            case Step.START, _:
+            case NodeStep.START, _:
                 self._start()
-            case Step.RUN, Block() as block:
+            case NodeStep.RUN, Block() as block:
                 self._wait(number, node)
                 self._end_time(self._block(node, block), number + 1)
-            case Step.ENTER, Loop() | While() as loop:
+            case NodeStep.ENTER, Loop() | While() as loop:
                 return self._enter(number, node, loop)
-            case Step.TEST, Loop() | While() as loop:
+            case NodeStep.TEST, Loop() | While() as loop:
                 self._branch(self._goes_on(node, loop), number + 1, node.target)
-            case Step.AGAIN, Loop() | While():
+            case NodeStep.AGAIN, Loop() | While():
                 self._again(node)
-            case Step.BRANCH, If(condition=sreg):
+            case NodeStep.BRANCH, If(condition=sreg):
                 taken = self._emitter.value(f"icmp ne i32 {self._scope.read_sreg(sreg)}, 0")
                 self._branch(taken, number + 1, node.target)
-            case Step.JUMP, _:
+            case NodeStep.JUMP, _:
                 self._goes_to(node.target)
                 self._emitter.jump(label_of(node.target))
                 self._is_open = False
-            case Step.CALL, Call():
+            case NodeStep.CALL, Call():
                 self._call(number, node)
-            case Step.END, _:
+            case NodeStep.END, _:
                 if self._dma is None:  # main: here the run stands when it is over
                     self._scope.store_word(Word.NODE, str(number))
                 self._emitter.do(f"ret i32 {ENDED}")

@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tpu_sim.jit.component import Component, LocalOp
-from tpu_sim.jit.emitter import PLAIN, TUNED, Emitter
-from tpu_sim.jit.hbm_windows import Pieces
+from tpu_sim.jit.emitter import PLAIN, TUNED, FunctionEmitter
+from tpu_sim.jit.hbm_windows import WindowPieces
 from tpu_sim.jit.regions import ComponentEmitter
 from tpu_sim.jit.staging import Staging
-from tpu_sim.jit.values import Address, Argument, Role, Scalar, Use, ValueOp, use
+from tpu_sim.jit.values import Argument, OperationRole, RowAddress, Scalar, Use, ValueOp, use
 
-_ACCESSES = (Role.LOAD, Role.STORE)
-_NO_ADDRESS = LocalOp(Role.POINT, "", (), is_mask=False)[4:11]
+_ACCESSES = (OperationRole.LOAD, OperationRole.STORE)
+_NO_ADDRESS = LocalOp(OperationRole.POINT, "", (), is_mask=False)[4:11]
 _new = tuple.__new__
 """Makes a named tuple of all its fields, several times as fast as its class does."""
 
@@ -28,7 +28,7 @@ class OutlinedComponent:
     """A component and its arguments: first address of each group, leaves, outputs, scalars."""
 
     component: Component
-    groups: list[Address]
+    groups: list[RowAddress]
     leaves: list[int]
     outs: list[int]
     scalars: list[Scalar]
@@ -46,11 +46,11 @@ class _Builder:
     staging: Staging
     stage: int
     outputs: frozenset[int]
-    pieces: Mapping[int, Pieces]
+    pieces: Mapping[int, WindowPieces]
     numbers: dict[int, int] = field(default_factory=dict)
     ops: list[LocalOp] = field(default_factory=list)
     groups: dict[tuple[int, str], int] = field(default_factory=dict)
-    firsts: list[Address] = field(default_factory=list)
+    firsts: list[RowAddress] = field(default_factory=list)
     windows: dict[int, int] = field(default_factory=dict)
     leaves: list[int] = field(default_factory=list)
     outs: list[int] = field(default_factory=list)
@@ -85,7 +85,7 @@ class _Builder:
     def _computed(self, index: int) -> ValueOp | None:
         """The operation of a value, None if it comes from memory: a leaf, or of another stage."""
         op = self.staging.ops.get(index)
-        if op is None or (role := op.role) is Role.LEAF or role is Role.STATE:
+        if op is None or (role := op.role) is OperationRole.LEAF or role is OperationRole.STATE:
             return None
         return op if op.stage == self.stage or index in self.staging.cheap else None
 
@@ -94,7 +94,7 @@ class _Builder:
         if op is None:
             self.leaves.append(index)
             leaf, is_mask = len(self.leaves) - 1, self.staging.ops[index].is_mask
-            return LocalOp(Role.LEAF, "", (), is_mask, leaf=leaf, out=out)
+            return LocalOp(OperationRole.LEAF, "", (), is_mask, leaf=leaf, out=out)
         numbers = self.numbers
         arguments = tuple(
             [use(numbers[a[0]]) if type(a) is Use else self._argument(a) for a in op.arguments]
@@ -109,7 +109,7 @@ class _Builder:
         place = (group, offset, address.stride, piece, phase, piece_rows, -1)
         return _new(LocalOp, (op.role, name, arguments, op.is_mask, *place, out, memory))
 
-    def _piece(self, address: Address, group: int) -> tuple[int, int, int]:
+    def _piece(self, address: RowAddress, group: int) -> tuple[int, int, int]:
         """Piece and row within it of an access, and rows of a piece; zeros where there are none."""
         pieces = self.pieces.get(address.window)
         if pieces is None:
@@ -132,7 +132,7 @@ class _Builder:
             return Scalar(f"%s{self.scalars[text]}", "", 0)
         return argument
 
-    def _address(self, address: Address) -> tuple[int, int]:
+    def _address(self, address: RowAddress) -> tuple[int, int]:
         window, root, offset, _ = address
         group = self.groups.get((window, root))
         if group is None:
@@ -147,7 +147,7 @@ def outline(
     stage: int,
     members: list[int],
     outputs: frozenset[int],
-    pieces: Mapping[int, Pieces],
+    pieces: Mapping[int, WindowPieces],
 ) -> OutlinedComponent | None:
     """The component of `members`, None if nothing it computes is stored or used elsewhere.
 
@@ -159,7 +159,7 @@ def outline(
         assert address is not None
         return (address.window, len(address.root), address.root, address.offset, op.index)
 
-    stores = [staging.ops[i] for i in members if staging.ops[i].role is Role.STORE]
+    stores = [staging.ops[i] for i in members if staging.ops[i].role is OperationRole.STORE]
     sinks = [op.index for op in sorted(stores, key=rank)]
     sinks += [i for i in members if i in outputs]
     if not sinks:
@@ -210,7 +210,7 @@ class ComponentLibrary:
         parameters += [f"ptr %o{i}" for i in range(len(outlined.outs))]
         parameters += [f"i64 %h{i}" for i in outlined.component.spread_groups]
         parameters += [f"i32 %s{i}" for i in range(len(outlined.scalars))]
-        e = Emitter("a")
+        e = FunctionEmitter("a")
         for position, parameter in enumerate(parameters):
             llvm_type, parameter_name = parameter.split(" ", 1)
             place = e.offset("%arguments", 8 * position)

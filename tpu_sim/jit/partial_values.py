@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from tpu_sim.jit.component import Component, is_moving
-from tpu_sim.jit.values import Role, Use, use
+from tpu_sim.jit.values import OperationRole, Use, use
 
 _MANY_STREAMS = 12
 _MOST_STREAMS = 8
@@ -30,7 +30,7 @@ class PartialValue:
 def partial_values(component: Component, direct: Collection[int]) -> list[PartialValue]:
     """What to compute beforehand; nothing where few vregs are read. `direct`: values in memory."""
     ops = component.ops
-    loads = [i for i, op in enumerate(ops) if op.role is Role.LOAD and i in direct]
+    loads = [i for i, op in enumerate(ops) if op.role is OperationRole.LOAD and i in direct]
     if len(loads) < _MANY_STREAMS:
         return []
     users: list[list[int]] = [[] for _ in ops]
@@ -89,7 +89,7 @@ def _distance(component: Component, first: PartialValue, second: PartialValue) -
     groups: set[int] = set()
     for a, b in ((component.ops[i], component.ops[j]) for i, j in numbers.items()):
         arguments = tuple(use(numbers[x.value]) if isinstance(x, Use) else x for x in a.arguments)
-        if a.role is Role.LOAD:
+        if a.role is OperationRole.LOAD:
             distances.add(b.offset - a.offset)
             groups.add(a.group)
         if b != a._replace(arguments=arguments, offset=b.offset):
@@ -116,4 +116,4 @@ def _cones(component: Component, loads: frozenset[int]) -> dict[int, frozenset[i
 
 def _is_lane_operation(component: Component, index: int) -> bool:
     op = component.ops[index]
-    return op.role is Role.POINT and not is_moving(op)
+    return op.role is OperationRole.POINT and not is_moving(op)

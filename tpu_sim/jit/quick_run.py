@@ -13,7 +13,7 @@ from enum import IntEnum
 
 from tpu_sim.isa.causes import LOWERED
 from tpu_sim.jit.context import Word
-from tpu_sim.jit.emitter import Emitter
+from tpu_sim.jit.emitter import FunctionEmitter
 from tpu_sim.machine.run import NO_CALL
 
 QUICK_RUN = "tpuc_quick_run"
@@ -38,7 +38,7 @@ QUICK_WORDS = len(QuickWord)
 
 def quick_run_text() -> str:
     """``i32 QUICK_RUN(row)``: runs the program and returns its status (`tpu_sim.jit.calls`)."""
-    e = Emitter("q")
+    e = FunctionEmitter("q")
     context = _pointer(e, QuickWord.CONTEXT)
     end = _pointer(e, QuickWord.SMEM_END)
     _clear_smem(e, context, end)
@@ -57,13 +57,13 @@ def quick_run_text() -> str:
     return f"define i32 @{QUICK_RUN}(ptr %row) {{\nentry:\n{e.text()}\n ret i32 {status}\n}}\n"
 
 
-def _fill_causes(e: Emitter, context: str) -> None:
+def _fill_causes(e: FunctionEmitter, context: str) -> None:
     first = e.offset(context, 8 * Word.FLAG_CAUSE)
     with e.loop(Word.FLAG_PENDING - Word.FLAG_CAUSE) as flag:
         e.store("i64", str(int(LOWERED)), e.shifted(first, ((flag, 3),)), 8)
 
 
-def _clear_smem(e: Emitter, context: str, end: str) -> None:
+def _clear_smem(e: FunctionEmitter, context: str, end: str) -> None:
     """SMEM up to the last word that anybody wrote; from now on the program's own words count as written."""
     owned, before = _word(e, QuickWord.SMEM_WORDS), e.load("i64", end, 8)
     most = _larger(e, owned, before)
@@ -71,27 +71,27 @@ def _clear_smem(e: Emitter, context: str, end: str) -> None:
     e.store("i64", owned, end, 8)
 
 
-def _note_smem(e: Emitter, context: str, end: str) -> None:
+def _note_smem(e: FunctionEmitter, context: str, end: str) -> None:
     written = e.load("i64", e.offset(context, 8 * Word.SMEM_END), 8)
     e.store("i64", _larger(e, written, e.load("i64", end, 8)), end, 8)
 
 
-def _larger(e: Emitter, a: str, b: str) -> str:
+def _larger(e: FunctionEmitter, a: str, b: str) -> str:
     is_larger = e.value(f"icmp sgt i64 {a}, {b}")
     return e.value(f"select i1 {is_larger}, i64 {a}, i64 {b}")
 
 
-def _clear(e: Emitter, pointer: str, size_bytes: str) -> None:
+def _clear(e: FunctionEmitter, pointer: str, size_bytes: str) -> None:
     e.do(f"call void @llvm.memset.p0.i64(ptr {pointer}, i8 0, i64 {size_bytes}, i1 false)")
 
 
-def _word(e: Emitter, word: QuickWord) -> str:
+def _word(e: FunctionEmitter, word: QuickWord) -> str:
     return e.load("i64", e.offset("%row", 8 * word), 8)
 
 
-def _pointer(e: Emitter, word: QuickWord) -> str:
+def _pointer(e: FunctionEmitter, word: QuickWord) -> str:
     return e.load("ptr", e.offset("%row", 8 * word), 8)
 
 
-def _pointer_at(e: Emitter, context: str, word: Word) -> str:
+def _pointer_at(e: FunctionEmitter, context: str, word: Word) -> str:
     return e.load("ptr", e.offset(context, 8 * word), 8)

@@ -36,11 +36,11 @@ from tpu_sim.jit.component import (
 )
 from tpu_sim.jit.crossing import CHUNKS
 from tpu_sim.jit.crossing_kernels import crossing_kernel
-from tpu_sim.jit.emitter import Emitter
+from tpu_sim.jit.emitter import FunctionEmitter
 from tpu_sim.jit.lanes import LlvmLanes, mask_of_bits
 from tpu_sim.jit.moves import move_chunk, moved
 from tpu_sim.jit.partial_values import PartialValue, equal_runs, partial_values
-from tpu_sim.jit.values import Role, Scalar, Use
+from tpu_sim.jit.values import OperationRole, Scalar, Use
 
 CHUNK_BYTES = 64
 ROW_BYTES = 512
@@ -68,7 +68,7 @@ class ComponentEmitter:
     def __init__(self, component: Component) -> None:
         self.component = component
         self.shape = shape_of(component)
-        self.emitter = Emitter("c")
+        self.emitter = FunctionEmitter("c")
         self.levels = levels_of(component)
         self._direct = direct_values(component)
         self._uniform: dict[int, str] = {}
@@ -136,7 +136,7 @@ class ComponentEmitter:
 
     def _find_pieces(self) -> None:
         """Where the pieces of windows' data start, relative to the groups, and where the next do."""
-        loads = [op for op in self.component.ops if op.role is Role.LOAD and op.piece_rows]
+        loads = [op for op in self.component.ops if op.role is OperationRole.LOAD and op.piece_rows]
         for group in sorted({op.group for op in loads}):
             own = [op for op in loads if op.group == group]
             pieces = 1 + max(op.piece for op in own)
@@ -171,8 +171,12 @@ class ComponentEmitter:
         if level % 2 == 0:
             self._lane_level(level, outer)
             return
-        rows = [i for i in self._level_ops[level] if self.component.ops[i].role is Role.ROW]
-        columns = [i for i in self._level_ops[level] if self.component.ops[i].role is Role.COLUMN]
+        rows = [
+            i for i in self._level_ops[level] if self.component.ops[i].role is OperationRole.ROW
+        ]
+        columns = [
+            i for i in self._level_ops[level] if self.component.ops[i].role is OperationRole.COLUMN
+        ]
         for indices, is_row in ((rows, True), (columns, False)):
             if not indices:
                 continue
@@ -217,7 +221,7 @@ class ComponentEmitter:
         needed: set[int] = set()
         for index in self._level_ops.get(level, ()):
             op = self.component.ops[index]
-            if index not in self._rematerialized or op.out >= 0 or op.role is Role.STORE:
+            if index not in self._rematerialized or op.out >= 0 or op.role is OperationRole.STORE:
                 needed.add(index)
             if index in self._rematerialized and op.out < 0:
                 continue
@@ -249,7 +253,7 @@ class ComponentEmitter:
             position = {Shape.ROWS: [(column, 6)], Shape.COLUMNS: [(sublane, 6)]}
             parts = position.get(self.shape, [(sublane, 9), (column, 6)])
             return e.shifted(self.slot_pointer(index, "0"), parts)
-        if op.role is Role.LEAF:
+        if op.role is OperationRole.LEAF:
             return e.shifted(f"%l{op.leaf}", [(sublane, 9), (column, 6)])
         base = e.offset(self.group_pointer(op), op.offset * ROW_BYTES)
         if op.crosses_pieces:
@@ -301,7 +305,7 @@ class ComponentEmitter:
             return f"ptr {self._buffer(number)}", "i64 0"
         at = (position, "0") if is_row else ("0", position)
         if index in self._direct and not (op.crosses_pieces and not is_row):
-            rows = 1 if op.role is Role.LEAF else op.stride
+            rows = 1 if op.role is OperationRole.LEAF else op.stride
             stride = CHUNK_BYTES if is_row else rows * ROW_BYTES
             return f"ptr {self.place_of(index, *at)}", f"i64 {stride}"
         if index not in self._direct and index in self._slots:
@@ -388,14 +392,14 @@ class _ChunkScope:
         """Compute one lane operation."""
         op = self._owner.component.ops[index]
         match op.role:
-            case Role.STORE:
+            case OperationRole.STORE:
                 self._store(op)
                 return
-            case Role.LOAD:
+            case OperationRole.LOAD:
                 address = self._address(op)
                 self._owner.fetch_ahead(op, address)
                 value = self._emitter.load("<16 x i32>", address, CHUNK_BYTES)
-            case Role.LEAF:
+            case OperationRole.LEAF:
                 byte_offset = self._mask_or_vreg(op, self._frame.vreg_bytes)
                 value = self._load(op, self._emitter.offset(f"%l{op.leaf}", byte_offset))
             case _:

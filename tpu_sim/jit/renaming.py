@@ -1,7 +1,7 @@
 """Which value each register, queue entry and spill slot holds: a block without its physical names.
 
 Instructions that only move a value to another name make no operation here. They are executed while
-the block is translated: `Renaming` is the `tpu_sim.isa.effects.Core` of their effects.
+the block is translated: `Renaming` is the `tpu_sim.isa.effects.CorePrimitives` of their effects.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from tpu_sim.isa.resources import EUP, XLU, Resource
 from tpu_sim.isa.rows.memory import VLD, VST
 from tpu_sim.isa.rows.valu import VCMP, VMOVI, VSEL
 from tpu_sim.jit.scope import FunctionScope
-from tpu_sim.jit.values import Address, Argument, Use
+from tpu_sim.jit.values import Argument, RowAddress, Use
 
 _WORDS, _MASK = "spill", "spill_mask"
 """Spill slots by what they hold, beside the register classes."""
 _NONE = -1
 """Instead of a value: the slot holds none of this kind."""
 
-AddOperation = Callable[[Row, tuple[Argument, ...], Address | None, bool], int]
+AddOperation = Callable[[Row, tuple[Argument, ...], RowAddress | None, bool], int]
 """Records an operation that no instruction stands for: row, arguments, address, whether it is a mask."""
 
 
@@ -123,8 +123,8 @@ class Renaming:
 
     # spill slots between blocks lie in memory, masks as words 0 and 1
 
-    def _address(self, slot: int) -> Address:
-        return Address(len(self._scope.kernel.windows) - 1, "", slot * SPILL_ROWS, 1)
+    def _address(self, slot: int) -> RowAddress:
+        return RowAddress(len(self._scope.kernel.windows) - 1, "", slot * SPILL_ROWS, 1)
 
     def _load(self, slot: int) -> int:
         return self._add(VLD, (), self._address(slot), False)

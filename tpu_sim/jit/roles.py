@@ -6,29 +6,29 @@ from functools import cache
 
 from tpu_sim.isa.instruction import Crossing, Row, Slot
 from tpu_sim.isa.resources import FLAG, LANE_QUEUES, MRF, SPILL, TRANSPOSED, VMEM
-from tpu_sim.jit.values import Role
+from tpu_sim.jit.values import OperationRole
 
 _CROSSING_ROLES = {
-    Crossing.NONE: Role.POINT,
-    Crossing.LANES: Role.ROW,
-    Crossing.SUBLANES: Role.COLUMN,
+    Crossing.NONE: OperationRole.POINT,
+    Crossing.LANES: OperationRole.ROW,
+    Crossing.SUBLANES: OperationRole.COLUMN,
 }
 
 
 @cache
-def role_of(row: Row) -> Role:
+def role_of(row: Row) -> OperationRole:
     """The role of a row's operations, or of the instruction if it makes none."""
     if row.slot is Slot.SCALAR:
-        return Role.SCALAR
+        return OperationRole.SCALAR
     if not row.is_state:
-        return _CROSSING_ROLES.get(row.crossing, Role.STATE)
+        return _CROSSING_ROLES.get(row.crossing, OperationRole.STATE)
     if SPILL in row.touches or row.pops in LANE_QUEUES:
-        return Role.RENAME
+        return OperationRole.RENAME
     if FLAG in row.touches:
-        return Role.TRANSFER if row.is_transfer else Role.WAIT
+        return OperationRole.TRANSFER if row.is_transfer else OperationRole.WAIT
     if VMEM in row.touches and not row.is_indexed:
-        return Role.LOAD if VMEM in row.uses else Role.STORE
-    return Role.LEAF if row.uses & {MRF, TRANSPOSED} else Role.STATE
+        return OperationRole.LOAD if VMEM in row.uses else OperationRole.STORE
+    return OperationRole.LEAF if row.uses & {MRF, TRANSPOSED} else OperationRole.STATE
 
 
 @cache

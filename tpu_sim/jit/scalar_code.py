@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import cast
 
 from tpu_sim.isa.instruction import Instr, Kind
-from tpu_sim.jit.emitter import Emitter
+from tpu_sim.jit.emitter import FunctionEmitter
 from tpu_sim.jit.lanes import LlvmLanes, signed32
-from tpu_sim.jit.values import Address, Scalar, Use, constant_scalar
+from tpu_sim.jit.values import RowAddress, Scalar, Use, constant_scalar
 
 _MAX_OFFSET, _MAX_IMMEDIATE = 1 << 28, 1 << 29
 """Up to these an sreg is a root and an offset, and an address not taken modulo 2**32: a sum that wraps
@@ -18,7 +18,7 @@ lies then so far from zero that neither it nor what it wraps to is a row of any 
 class ScalarCode:
     """Appends scalar instructions to an emitter; `read` gives the value of an sreg."""
 
-    def __init__(self, emitter: Emitter, read: Callable[[int], Scalar]) -> None:
+    def __init__(self, emitter: FunctionEmitter, read: Callable[[int], Scalar]) -> None:
         self._emitter = emitter
         self._read = read
         self._lanes = LlvmLanes(emitter, 1)
@@ -66,22 +66,22 @@ class ScalarCode:
 
 
 class RowAccesses:
-    """`tpu_sim.isa.effects.Core` of accesses to rows: their address, and the values that they store."""
+    """`tpu_sim.isa.effects.CorePrimitives` of accesses to rows: their address, and what they store."""
 
     def load_rows(
         self, window: int, s: Scalar, k: int, stride: int
-    ) -> tuple[Address, tuple[Use, ...]]:
+    ) -> tuple[RowAddress, tuple[Use, ...]]:
         """See `Core`."""
         return _row_address(window, s, k, stride), ()
 
     def store_rows(
         self, window: int, s: Scalar, k: int, stride: int, a: Use, mask: Use | None = None
-    ) -> tuple[Address, tuple[Use, ...]]:
+    ) -> tuple[RowAddress, tuple[Use, ...]]:
         """See `Core`."""
         return _row_address(window, s, k, stride), (a,) if mask is None else (a, mask)
 
 
-def _row_address(window: int, s: Scalar, k: int, stride: int) -> Address:
+def _row_address(window: int, s: Scalar, k: int, stride: int) -> RowAddress:
     if s.root and abs(k) >= _MAX_IMMEDIATE:  # it may bring back a sum that wrapped
-        return Address(window, s.text, k, stride)
-    return Address(window, s.root, s.offset + k, stride)
+        return RowAddress(window, s.text, k, stride)
+    return RowAddress(window, s.root, s.offset + k, stride)

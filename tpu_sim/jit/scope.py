@@ -16,8 +16,8 @@ from tpu_sim.jit.calls import PAUSED, WAITS
 from tpu_sim.jit.commands import Commands
 from tpu_sim.jit.constant_table import ConstantTable
 from tpu_sim.jit.context import OWN_CARRY, OWN_TRANSPOSE, OWN_TRANSPOSE_INDEX, Word
-from tpu_sim.jit.emitter import Emitter
-from tpu_sim.jit.hbm_windows import InPlace, Pieces
+from tpu_sim.jit.emitter import FunctionEmitter
+from tpu_sim.jit.hbm_windows import InPlace, WindowPieces
 from tpu_sim.jit.outline import ComponentLibrary
 from tpu_sim.jit.task_table import TaskTable
 from tpu_sim.jit.translated import FaultKind, FaultSite
@@ -47,7 +47,7 @@ class ModuleScope:
     emit: Callable[[str], None]
     """Adds functions to the module's text; what they call comes before them, but for components."""
     sites: list[FaultSite] = field(default_factory=list)
-    dma_names: dict[tuple[DmaDescriptor, Pieces | None], str] = field(default_factory=dict)
+    dma_names: dict[tuple[DmaDescriptor, WindowPieces | None], str] = field(default_factory=dict)
     carry_slots: int = 0
     task_bytes: int = 0
 
@@ -60,7 +60,7 @@ class FunctionScope:
         self.chip = module.chip
         self.kernel = kernel
         self.function = function
-        self.emitter = Emitter()
+        self.emitter = FunctionEmitter()
         self.place = ""
         """Text of the current block and bundle, for faults."""
         self.in_place: dict[int, InPlace] = {}
@@ -176,7 +176,7 @@ class FunctionScope:
 
     def _text(self, parameters: str, head: list[str], resumes: Iterable[int]) -> str:
         """The function, which first finds the node to go on with."""
-        e = Emitter("r")
+        e = FunctionEmitter("r")
         node = e.load("i64", e.offset(self.core, int(Word.NODE) * 8), 8)
         labels = {number: self.entries.get(number, label_of(number)) for number in resumes}
         cases = " ".join(
@@ -199,7 +199,7 @@ class FunctionScope:
             return []
         nodes = ", ".join(f"[{node}, %{block}]" for block, node, _ in self._pause_edges)
         statuses = ", ".join(f"[{status}, %{block}]" for block, _, status in self._pause_edges)
-        e = Emitter("p")
+        e = FunctionEmitter("p")
         e.place("pause")
         e.do(f"%pause_node = phi i64 {nodes}")
         e.do(f"%pause_status = phi i32 {statuses}")
@@ -245,7 +245,7 @@ class LoopScope(FunctionScope):
     def define(self, resumes: Iterable[int]) -> str:
         """The finished text; see `FunctionScope.define`."""
         self._outer.carry_slots = max(self._outer.carry_slots, self.module.carry_slots)
-        e = Emitter("h")
+        e = FunctionEmitter("h")
         for name, offset in (("carry", OWN_CARRY), ("transpose", OWN_TRANSPOSE)):
             e.do(f"%{name} = load ptr, ptr {e.offset('%scratch', offset)}")
         memories = {name: _MEMORIES[name] for name in ("vmem", "hbm", "smem")}

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tpu_sim.jit.bounds import Bounds, Ranges, row_ranges
-from tpu_sim.jit.command_kernels import Kind
-from tpu_sim.jit.commands import AnyPlace, CommandList, PiecePlace, Place
+from tpu_sim.jit.command_kernels import CommandKind
+from tpu_sim.jit.commands import AnyPlace, CommandList, PiecePlace, Pointer
 from tpu_sim.jit.context import ROW_BYTES, VREG_BYTES
 from tpu_sim.jit.outline import OutlinedComponent, outline
 from tpu_sim.jit.scope import FunctionScope
 from tpu_sim.jit.staging import Staging
 from tpu_sim.jit.state_ops import StateOps
-from tpu_sim.jit.values import Address, Role, Use, ValueOp
+from tpu_sim.jit.values import OperationRole, RowAddress, Use, ValueOp
 from tpu_sim.jit.window_kernels import RESOLVE, SETTLE, entry_offset
 
 _WORK_TO_SHARE = 160
@@ -88,18 +88,18 @@ class Segment:
                 op = ops.get(value)
                 if op is None or value in carried:
                     continue
-                if user.role is Role.STATE:
+                if user.role is OperationRole.STATE:
                     needed = self._direct_pointer(op) is None
                 else:
                     needed = user.stage != op.stage and value not in cheap
-                if needed or op.role is Role.STATE:
+                if needed or op.role is OperationRole.STATE:
                     carried.add(value)
         for value in sorted(carried):
             op = self._staging.ops[value]
             if op.carried >= 0:
                 self._carry[value] = op.carried
                 carried.discard(value)
-            elif op.role is not Role.LEAF or value in self._live_out:
+            elif op.role is not OperationRole.LEAF or value in self._live_out:
                 self._carry[value] = self._new_slot()
         return frozenset(carried)
 
@@ -123,7 +123,7 @@ class Segment:
             if is_shared and lists[-1].work > work // _LISTS:
                 lists.append(CommandList())
             cost = len(component.component.ops)
-            lists[-1].add(Kind.COMPONENT, self._arguments(component), number, cost)
+            lists[-1].add(CommandKind.COMPONENT, self._arguments(component), number, cost)
         if is_shared:
             self._commands.fork(lists)
         else:
@@ -149,14 +149,14 @@ class Segment:
         self._bounds.check(ops, more_follows=False)
         self._ranges = row_ranges(ops)
         stored = {op.address.window for op in self._staging.ops.values()
-                  if op.address is not None and op.role is Role.STORE}  # fmt: skip
+                  if op.address is not None and op.role is OperationRole.STORE}  # fmt: skip
         for window in sorted(stored & self._scope.in_place.keys()):
             self._emitter.do(f"call void @{SETTLE}(ptr %ctx, ptr {self._entry(window)})")
 
     def _wide(self, root: str) -> str:
         return self._emitter.value(f"sext i32 {root} to i64") if root else "0"
 
-    def _pointer(self, address: Address) -> Place | PiecePlace:
+    def _pointer(self, address: RowAddress) -> Pointer | PiecePlace:
         window, root, row, _ = address
         base = self._bases.get((window, root))
         if base is None:
@@ -165,10 +165,10 @@ class Segment:
         pieces = self._pieces.get(window)
         number = 0 if pieces is None else pieces.number(row - self._anchor(address))
         if number == 0:
-            return Place(name, (first + row) * ROW_BYTES)
+            return Pointer(name, (first + row) * ROW_BYTES)
         return PiecePlace(name, self._gap(address), number, first + row)
 
-    def _anchor(self, address: Address) -> int:
+    def _anchor(self, address: RowAddress) -> int:
         """The row that pieces are counted from: what starts the first one that is touched. Of a root that
         is far from the window every row is far, but not from this one."""
         pieces = self._pieces.get(address.window)
@@ -177,7 +177,7 @@ class Segment:
         low, _ = self._ranges[address.window, address.root]
         return pieces.number(low) * pieces.rows
 
-    def _base(self, address: Address) -> tuple[str, int]:
+    def _base(self, address: RowAddress) -> tuple[str, int]:
         """Where row 0 of a window's root lies, or its anchor: a pointer, and rows from there to row 0."""
         e = self._emitter
         start = self._scope.kernel.windows[address.window].base_row
@@ -193,7 +193,7 @@ class Segment:
             base = e.offset(base, self._distance(address))
         return base, start - anchor
 
-    def _gap(self, address: Address) -> str:
+    def _gap(self, address: RowAddress) -> str:
         """Bytes between the pieces of a window where this address finds them."""
         key = (address.window, address.root)
         if key not in self._gaps:
@@ -203,7 +203,7 @@ class Segment:
     def _entry(self, window: int) -> str:
         return self._emitter.offset("%ctx", entry_offset(self._scope.in_place[window].entry))
 
-    def _distance(self, address: Address) -> str:
+    def _distance(self, address: RowAddress) -> str:
         """Bytes from VMEM to where all rows of this address and its neighbours lie."""
         e = self._emitter
         key = (address.window, address.root)
@@ -221,7 +221,7 @@ class Segment:
 
     def _direct_pointer(self, op: ValueOp) -> Callable[[], AnyPlace] | None:
         """How to find a value in memory without computing it: a leaf, or an unwritten window."""
-        if op.role is Role.LEAF:
+        if op.role is OperationRole.LEAF:
             return lambda: self._leaf_pointer(op)
         address = op.address
         if address is None or not self._staging.is_free_load(op) or address.stride != 1:
@@ -234,9 +234,9 @@ class Segment:
     def _input_pointer(self, value: int) -> AnyPlace:
         """Where a component finds a leaf, or a value of an earlier stage."""
         op = self._staging.ops[value]
-        return self._leaf_pointer(op) if op.role is Role.LEAF else self._carry_of(value)
+        return self._leaf_pointer(op) if op.role is OperationRole.LEAF else self._carry_of(value)
 
-    def _carry_of(self, value: int) -> Place:
+    def _carry_of(self, value: int) -> Pointer:
         return self._carry_pointer(self._carry[value])
 
     def operand_place(self, operand: Use) -> AnyPlace:
@@ -247,14 +247,14 @@ class Segment:
         assert direct is not None, "a state operand has neither a slot nor a place in memory"
         return direct()
 
-    def result_place(self, op: ValueOp) -> Place:
+    def result_place(self, op: ValueOp) -> Pointer:
         """Where a state operation writes its vreg; unused results go to a slot of their own."""
         if op.index not in self._carry:
             self._carry[op.index] = self._new_slot()
         return self._carry_pointer(self._carry[op.index])
 
-    def _carry_pointer(self, slot: int) -> Place:
-        return Place("%carry", slot * VREG_BYTES)
+    def _carry_pointer(self, slot: int) -> Pointer:
+        return Pointer("%carry", slot * VREG_BYTES)
 
     def _leaf_pointer(self, op: ValueOp) -> AnyPlace:
         if op.carried >= 0:

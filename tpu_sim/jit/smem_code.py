@@ -1,4 +1,4 @@
-"""SMEM accesses as native code: `tpu_sim.isa.effects.Core` of the scalar unit's effects."""
+"""SMEM accesses as native code: `tpu_sim.isa.effects.CorePrimitives` of the scalar unit's effects."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from tpu_sim.isa import resources
 from tpu_sim.isa.program import VMEM, Kernel
-from tpu_sim.jit.values import Address, Argument, Role, ValueOp
+from tpu_sim.jit.values import Argument, OperationRole, RowAddress, ValueOp
 
 _MANY_LOADS = 8
 """Common loads from which two components become one."""
@@ -36,14 +36,14 @@ class _History:
         self._by_root: dict[str | None, list[ValueOp]] = {}
         self._by_eight: dict[tuple[str, int], list[ValueOp]] = {}
 
-    def add(self, op: ValueOp, address: Address | None) -> None:
+    def add(self, op: ValueOp, address: RowAddress | None) -> None:
         """Remember an access."""
         self._by_root.setdefault(None if address is None else address.root, []).append(op)
         if address is not None:
             for eight in _eights(address):
                 self._by_eight.setdefault((address.root, eight), []).append(op)
 
-    def conflicts(self, address: Address | None) -> dict[int, bool]:
+    def conflicts(self, address: RowAddress | None) -> dict[int, bool]:
         """Operations that may touch `address`, and whether they touch exactly it."""
         found: dict[int, bool] = {}
         by_root, by_eight = self._by_root, self._by_eight
@@ -59,7 +59,7 @@ class _History:
         return found
 
 
-def _eights(address: Address) -> Sequence[int]:
+def _eights(address: RowAddress) -> Sequence[int]:
     """The eights of rows in which an access has rows."""
     if address.stride == 1:
         first, last = address.offset >> 3, address.offset + 7 >> 3
@@ -67,7 +67,7 @@ def _eights(address: Address) -> Sequence[int]:
     return sorted({row >> 3 for row in address.rows()})
 
 
-def _overlap(a: Address | None, b: Address) -> bool:
+def _overlap(a: RowAddress | None, b: RowAddress) -> bool:
     """Whether two accesses with one root have a row in common."""
     assert a is not None, "an access anywhere has no root"
     if a.stride == b.stride == 1:
@@ -75,32 +75,32 @@ def _overlap(a: Address | None, b: Address) -> bool:
     return not set(a.rows()).isdisjoint(b.rows())
 
 
-class Access(NamedTuple):
+class WindowAccess(NamedTuple):
     """What an operation does to a window; `address` None means anywhere in it."""
 
     window: int
     is_store: bool
-    address: Address | None
+    address: RowAddress | None
 
 
-_NONE: tuple[Access, ...] = ()
+_NONE: tuple[WindowAccess, ...] = ()
 
 
-def accesses_of(op: ValueOp, kernel: Kernel) -> Sequence[Access]:
+def accesses_of(op: ValueOp, kernel: Kernel) -> Sequence[WindowAccess]:
     """The VMEM accesses of an operation."""
-    if op.address is None and op.role is not Role.STATE:
+    if op.address is None and op.role is not OperationRole.STATE:
         return _NONE
-    if op.role is Role.LOAD or op.role is Role.STORE:
+    if op.role is OperationRole.LOAD or op.role is OperationRole.STORE:
         assert op.address is not None
-        return [Access(op.address.window, op.role is Role.STORE, op.address)]
+        return [WindowAccess(op.address.window, op.role is OperationRole.STORE, op.address)]
     if op.row is None:
         return []
     if op.row.is_indexed:
-        return [Access(_int(op.arguments[0]), resources.VMEM in op.row.defines, None)]
+        return [WindowAccess(_int(op.arguments[0]), resources.VMEM in op.row.defines, None)]
     if op.row.is_transfer:
         descriptor = kernel.descriptors[_int(op.arguments[0])]
         sides = ((descriptor.src_space, False), (descriptor.dst_space, True))
-        return [Access(descriptor.window, store, None) for s, store in sides if s == VMEM]
+        return [WindowAccess(descriptor.window, store, None) for s, store in sides if s == VMEM]
     return []
 
 
@@ -134,11 +134,13 @@ class Staging:
         self._lane_ops: list[list[ValueOp]] = [[] for _ in range(self.stage_count)]
         self._state_ops: list[list[ValueOp]] = [[] for _ in range(self.stage_count)]
         for op in ops.values():
-            (self._state_ops if op.role is Role.STATE else self._lane_ops)[op.stage].append(op)
+            (self._state_ops if op.role is OperationRole.STATE else self._lane_ops)[
+                op.stage
+            ].append(op)
 
     # memory order
 
-    def _order_memory(self, op: ValueOp, accesses: Sequence[Access]) -> None:
+    def _order_memory(self, op: ValueOp, accesses: Sequence[WindowAccess]) -> None:
         """Record earlier conflicting accesses in `op.memory_before`."""
         found: dict[int, bool] = {}
         for window, is_store, address in accesses:
@@ -164,18 +166,18 @@ class Staging:
     # stages
 
     def _stage(self, op: ValueOp) -> int:
-        ops, is_state = self.ops, op.role is Role.STATE
+        ops, is_state = self.ops, op.role is OperationRole.STATE
         sources = [*op.uses, op.producer] if op.producer >= 0 else op.uses
         stage = 0
         for before, is_exact in op.memory_before:
             earlier = ops[before]
-            is_apart = earlier.role is Role.STATE or not is_exact
+            is_apart = earlier.role is OperationRole.STATE or not is_exact
             stage = max(stage, earlier.stage + (is_apart and not is_state))
         for index in sources:
             source = ops.get(index)
             if source is not None:
                 least = source.stage
-                if source.role is Role.STATE and not is_state:
+                if source.role is OperationRole.STATE and not is_state:
                     least += 1
                 if least > stage:
                     stage = least
@@ -188,7 +190,7 @@ class Staging:
 
     def is_free_load(self, op: ValueOp) -> bool:
         """A load of a window that this segment does not write."""
-        if op.role is not Role.LOAD:
+        if op.role is not OperationRole.LOAD:
             return False
         assert op.address is not None
         return op.address.window not in self.stored_windows
@@ -199,10 +201,10 @@ class Staging:
         reading: set[int] = set()
         for index, op in self.ops.items():
             role = op.role
-            if role is Role.LEAF or (role is Role.LOAD and self.is_free_load(op)):
+            if role is OperationRole.LEAF or (role is OperationRole.LOAD and self.is_free_load(op)):
                 cost[index] = 1
                 reading.add(index)
-            elif role is Role.POINT and op.row is not None and not op.row.pushes:
+            elif role is OperationRole.POINT and op.row is not None and not op.row.pushes:
                 sources = set(op.uses)
                 if not sources <= cost.keys():
                     continue
@@ -266,7 +268,7 @@ class Staging:
                 if j not in seen and j in self.cheap:
                     seen.add(j)
                     pending.append(j)
-        return {j for j in seen if self.ops[j].role is Role.LOAD}
+        return {j for j in seen if self.ops[j].role is OperationRole.LOAD}
 
     def state_ops(self, stage: int) -> list[ValueOp]:
         """The state operations of a stage, in program order."""

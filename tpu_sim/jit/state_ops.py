@@ -1,9 +1,9 @@
 """State operations of a segment: MXU, transpose unit, indexed accesses, transfers.
 
-`StateOps` is the `tpu_sim.isa.effects.Core` of their effects. Each is a call of a precompiled kernel
-or a copy. Positions in queues and which block is active are known up to one number per unit at the
-segment's start: an MXU's is found when a command runs, the transpose units' are loaded in `begin`; `end`
-writes them back.
+`StateOps` is the `tpu_sim.isa.effects.CorePrimitives` of their effects. Each is a call of a
+precompiled kernel or a copy. Positions in queues and which block is active are known up to one number per
+unit at the segment's start: an MXU's is found when a command runs, the transpose units' are loaded in
+`begin`; `end` writes them back.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 
 from tpu_sim.isa.program import HBM, SMEM, VMEM
 from tpu_sim.isa.resources import MRF, Resource
-from tpu_sim.jit.command_kernels import PASS_KINDS, Kind
-from tpu_sim.jit.commands import AnyPlace, CommandList, PiecePlace, Place, RingPlace, WeightsPlace
+from tpu_sim.jit.command_kernels import PASS_KINDS, CommandKind
+from tpu_sim.jit.commands import AnyPlace, CommandList, PiecePlace, Pointer, RingPlace, WeightsPlace
 from tpu_sim.jit.context import ROW_BYTES, TRANSPOSE_BYTES, VREG_BYTES, Word
 from tpu_sim.jit.dma_functions import DMA_FAULTS
 from tpu_sim.jit.library import LOAD_INDEXED, STORE_INDEXED
@@ -31,7 +31,7 @@ _INDEX_BITS = 16
 _SPACE_NAMES = {HBM: "HBM", VMEM: "VMEM", SMEM: "SMEM"}
 _PASSES_TO_SHARE = 8
 """MXU passes (a quarter of a microsecond each, or more) from which waking other threads pays."""
-_TRANSPOSE = {32: Kind.TRANSPOSE, 16: Kind.TRANSPOSE_HALVES}
+_TRANSPOSE = {32: CommandKind.TRANSPOSE, 16: CommandKind.TRANSPOSE_HALVES}
 """By bits of an element."""
 
 
@@ -47,7 +47,7 @@ class StateOps:
         ops: Iterable[ValueOp],
         waiting: Mapping[int, int],
         operand: Callable[[Use], AnyPlace],
-        result: Callable[[ValueOp], Place],
+        result: Callable[[ValueOp], Pointer],
         dma_function: Callable[[int], str],
     ) -> None:
         self._scope = scope
@@ -90,11 +90,11 @@ class StateOps:
         """Write the positions back, as commands after all others."""
         number = self._commands.number
         for unit, bits in sorted(self._pushes.items()):
-            self._run(Kind.NOTE_PUSHES, number(unit), number(bits))
+            self._run(CommandKind.NOTE_PUSHES, number(unit), number(bits))
         for unit in sorted(self._pushed.keys() | self._popped.keys()):
             waiting, popped = self._waiting.get(unit, 0), self._popped[unit]
             if waiting + self._pushed[unit] != popped:
-                kind = Kind.MOVE_HEAD if waiting else Kind.SET_HEAD
+                kind = CommandKind.MOVE_HEAD if waiting else CommandKind.SET_HEAD
                 self._run(kind, number(unit), number(popped))
         if self._transposed:
             self._scope.store_word(Word.TRANSPOSE_INDEX, self._transpose_indices())
@@ -156,7 +156,7 @@ class StateOps:
     def push_weights(self, unit: int, a: Use, row: int, *, is_transposed: bool) -> None:
         """See `Core`."""
         self._pushes[unit] |= 1 << (row + 8 if is_transposed else row)
-        kind = Kind.MATPUSH_TRANSPOSED if is_transposed else Kind.MATPUSH
+        kind = CommandKind.MATPUSH_TRANSPOSED if is_transposed else CommandKind.MATPUSH
         place = WeightsPlace(unit, True, row * (64 if is_transposed else VREG_BYTES))
         self._run_on(kind, place, self._operand(a))
 
@@ -166,10 +166,10 @@ class StateOps:
         bits = self._pushes.pop(unit, 0)
         if not any(bits & whole == whole for whole in _WHOLE_BLOCK):
             if bits:
-                self._run(Kind.NOTE_PUSHES, number(unit), number(bits))
+                self._run(CommandKind.NOTE_PUSHES, number(unit), number(bits))
             shadow = self._commands.pointer(WeightsPlace(unit, True, 0))
-            self._run(Kind.SETTLE_WEIGHTS, shadow, number(unit))
-        self._run(Kind.SWAP_WEIGHTS, number(unit))
+            self._run(CommandKind.SETTLE_WEIGHTS, shadow, number(unit))
+        self._run(CommandKind.SWAP_WEIGHTS, number(unit))
 
     def multiply(self, unit: int, a: Use, pass_format: str) -> None:
         """See `Core`."""
@@ -180,21 +180,21 @@ class StateOps:
         places = (self.ring_place(unit, number), source, WeightsPlace(unit, False, 0), following)
         self._run_on(PASS_KINDS[pass_format], *places)
 
-    def ring_place(self, unit: int, number: int) -> Place | RingPlace:
+    def ring_place(self, unit: int, number: int) -> Pointer | RingPlace:
         """The result `number` behind the oldest one of a unit when the segment starts."""
         entries = self._scope.module.ring_entries[self._scope.kernel.name]
         if self._waiting.get(unit, 0):
             return RingPlace(unit, number, entries)
         first = unit * entries * VREG_BYTES  # an empty queue may start anywhere
-        return Place("%results", first + number % entries * VREG_BYTES)
+        return Pointer("%results", first + number % entries * VREG_BYTES)
 
     # leaves
 
-    def leaf_place(self, op: ValueOp) -> Place | RingPlace:
+    def leaf_place(self, op: ValueOp) -> Pointer | RingPlace:
         """Where the result that a LEAF pops or reads lies."""
         assert op.row is not None
         place = op.row.does(_Leaf(self, op.queue_number), *op.arguments)
-        assert isinstance(place, Place | RingPlace)
+        assert isinstance(place, Pointer | RingPlace)
         return place
 
     # transpose units
@@ -202,8 +202,8 @@ class StateOps:
     def push_block(self, unit: int, a: Use, row: int) -> None:
         """See `Core`."""
         name, start = self._transpose_shadow(unit)
-        place = Place(name, start + row * VREG_BYTES)
-        self._run_on(Kind.COPY_VREG, place, self._operand(a))
+        place = Pointer(name, start + row * VREG_BYTES)
+        self._run_on(CommandKind.COPY_VREG, place, self._operand(a))
 
     def transpose(self, unit: int, element_bits: int) -> None:
         """See `Core`."""
@@ -211,8 +211,8 @@ class StateOps:
         target = self.transpose_place(unit, self._transposed[unit])
         self._run_on(_TRANSPOSE[element_bits], target, self._transpose_shadow(unit))
 
-    def _transpose_shadow(self, unit: int) -> Place:
-        return Place(
+    def _transpose_shadow(self, unit: int) -> Pointer:
+        return Pointer(
             "%transpose", unit * (1 + self._scope.module.transpose_blocks) * TRANSPOSE_BYTES
         )
 
@@ -235,7 +235,7 @@ class StateOps:
             total = e.value(f"or i64 {total}, {e.value(f'shl i64 {index}, {_INDEX_BITS * unit}')}")
         return total
 
-    def transpose_place(self, unit: int, swaps: int) -> Place:
+    def transpose_place(self, unit: int, swaps: int) -> Pointer:
         """A unit's active block after `swaps` of its swaps in this segment."""
         e = self._emitter
         start = self._transpose_shadow(unit)[1] + TRANSPOSE_BYTES
@@ -244,7 +244,7 @@ class StateOps:
             index = self._transpose_block(unit, swaps)
             block = e.value(f"getelementptr [{TRANSPOSE_BYTES} x i8], ptr %transpose, i64 {index}")
             self._transposed_blocks[key] = block
-        return Place(self._transposed_blocks[key], start)
+        return Pointer(self._transposed_blocks[key], start)
 
     # indexed accesses and transfers
 
@@ -282,7 +282,7 @@ class StateOps:
 
     def _pointer(self, place: AnyPlace) -> str:
         e = self._emitter
-        if isinstance(place, Place):
+        if isinstance(place, Pointer):
             return e.offset(*place)
         if isinstance(place, PiecePlace):
             gaps = e.value(f"mul i64 {place.gap}, {place.number}")
@@ -306,14 +306,14 @@ class _Leaf:
         self._ops = ops
         self._number = number
 
-    def pop(self, _queue: Resource, unit: int) -> Place | RingPlace:
+    def pop(self, _queue: Resource, unit: int) -> Pointer | RingPlace:
         """See `Core`; of the MXUs' queues."""
         return self._ops.ring_place(unit, self._number)
 
-    def read_block(self, unit: int, row: int) -> Place:
+    def read_block(self, unit: int, row: int) -> Pointer:
         """See `Core`."""
         name, start = self._ops.transpose_place(unit, self._number)
-        return Place(name, start + row * VREG_BYTES)
+        return Pointer(name, start + row * VREG_BYTES)
 
 
 def _is_mxu(op: ValueOp) -> bool:
@@ -363,8 +363,12 @@ def _call_transfer(
 
 def _extrapolated(first: AnyPlace, second: AnyPlace) -> AnyPlace:
     """The place as far behind `second` as `second` is behind `first`, where that is known."""
-    if isinstance(first, Place) and isinstance(second, Place) and first.pointer == second.pointer:
-        return Place(second.pointer, 2 * second.offset - first.offset)
+    if (
+        isinstance(first, Pointer)
+        and isinstance(second, Pointer)
+        and first.pointer == second.pointer
+    ):
+        return Pointer(second.pointer, 2 * second.offset - first.offset)
     return second
 
 

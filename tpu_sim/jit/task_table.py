@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tpu_sim.jit.emitter import Emitter
+from tpu_sim.jit.emitter import FunctionEmitter
 from tpu_sim.jit.fork_join import (
     COMMAND_WORDS,
     FORK,
@@ -21,7 +21,7 @@ Command = tuple[str, tuple[str, ...]]
 class TaskTable:
     """Tasks of one fork; their arguments lie behind the table. `peak_bytes` is what both took."""
 
-    def __init__(self, emitter: Emitter) -> None:
+    def __init__(self, emitter: FunctionEmitter) -> None:
         self._emitter = emitter
         self._count = 0
         self._used = MAX_TASKS * TASK_BYTES

@@ -15,7 +15,7 @@ from typing import ClassVar, NamedTuple
 from tpu_sim.isa.instruction import Row
 
 
-class Role(str):
+class OperationRole(str):
     """How the translator treats an operation.
 
     No Enum: looking up a member of one takes Python 3.11 a tenth of a microsecond, and several
@@ -23,27 +23,31 @@ class Role(str):
     """
 
     __slots__ = ()
-    POINT: ClassVar[Role]  # lane by lane
-    ROW: ClassVar[Role]  # crosses the lanes of a sublane
-    COLUMN: ClassVar[Role]  # crosses the sublanes of a lane
-    LOAD: ClassVar[Role]
-    STORE: ClassVar[Role]
-    LEAF: ClassVar[Role]  # a vreg that lies in host memory: queue entry, transposed rows, carried
-    STATE: ClassVar[Role]  # moves machine state: MXU, transpose unit, DMA, indexed access
+    POINT: ClassVar[OperationRole]  # lane by lane
+    ROW: ClassVar[OperationRole]  # crosses the lanes of a sublane
+    COLUMN: ClassVar[OperationRole]  # crosses the sublanes of a lane
+    LOAD: ClassVar[OperationRole]
+    STORE: ClassVar[OperationRole]
+    LEAF: ClassVar[
+        OperationRole
+    ]  # a vreg that lies in host memory: queue entry, transposed rows, carried
+    STATE: ClassVar[OperationRole]  # moves machine state: MXU, transpose unit, DMA, indexed access
     # of instructions that make no operation
-    SCALAR: ClassVar[Role]
-    RENAME: ClassVar[Role]  # moves a value to another register, or to or from a spill slot
-    TRANSFER: ClassVar[Role]
-    WAIT: ClassVar[Role]
+    SCALAR: ClassVar[OperationRole]
+    RENAME: ClassVar[OperationRole]  # moves a value to another register, or to or from a spill slot
+    TRANSFER: ClassVar[OperationRole]
+    WAIT: ClassVar[OperationRole]
 
 
-for _name in Role.__annotations__:
-    setattr(Role, _name, Role(_name.lower()))
+for _name in OperationRole.__annotations__:
+    setattr(OperationRole, _name, OperationRole(_name.lower()))
 
 
-LANE_ROLES = frozenset({Role.POINT, Role.LOAD, Role.STORE, Role.LEAF})
+LANE_ROLES = frozenset(
+    {OperationRole.POINT, OperationRole.LOAD, OperationRole.STORE, OperationRole.LEAF}
+)
 """Operations that run inside a chunk loop; ROW and COLUMN cross chunks."""
-OPERATIONS = LANE_ROLES | {Role.ROW, Role.COLUMN, Role.STATE}
+OPERATIONS = LANE_ROLES | {OperationRole.ROW, OperationRole.COLUMN, OperationRole.STATE}
 """Roles of instructions that become operations."""
 
 
@@ -80,7 +84,7 @@ def constant_scalar(number: int) -> Scalar:
 LAST_SUBLANE = 7
 
 
-class Address(NamedTuple):
+class RowAddress(NamedTuple):
     """Rows of a window: `root` + `offset` + i * `stride` for sublane i."""
 
     window: int
@@ -113,11 +117,11 @@ class ValueOp:
     """
 
     index: int
-    role: Role
+    role: OperationRole
     row: Row | None
     arguments: tuple[Argument, ...]
     is_mask: bool = False
-    address: Address | None = None
+    address: RowAddress | None = None
     bundle: int = 0
     uses: tuple[int, ...] = ()
     stage: int = 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tpu_sim.jit.emitter import Emitter
+from tpu_sim.jit.emitter import FunctionEmitter
 from tpu_sim.jit.host import Host
 
 COLUMNS = 128
@@ -57,7 +57,7 @@ def layout_of(host: Host) -> WeightLayout:
 
 def push_text(name: str, layout: WeightLayout) -> str:
     """``void name(target, source)``: 8 rows of packed weights, neighbours in k in a word."""
-    e = Emitter()
+    e = FunctionEmitter()
     halves = f"<{_CHUNK_HALVES} x i16>"
     step_bytes = layout.words * ROW_BYTES
     with e.loop(_PUSH_ROWS // layout.words) as step, e.loop(ROW_BYTES // _CHUNK_BYTES) as chunk:
@@ -82,7 +82,7 @@ def push_text(name: str, layout: WeightLayout) -> str:
 
 def push_transposed_text(name: str, layout: WeightLayout) -> str:
     """``void name(target, source)``: half h of a[s, k] is the weight of k in column 2s + h."""
-    e = Emitter()
+    e = FunctionEmitter()
     k_count = 2 * layout.words
     halves = f"<{2 * k_count} x i16>"
     with e.loop(WEIGHT_ROWS // layout.words) as step:
@@ -102,7 +102,7 @@ def settle_text(name: str) -> str:
 
     Plain push n is bit n of `pushes`, transposed push n bit 8 + n.
     """
-    e = Emitter()
+    e = FunctionEmitter()
     for shift in (0, 8):
         complete = e.value(f"and i64 %pushes, {255 << shift}")
         is_complete = e.value(f"icmp eq i64 {complete}, {255 << shift}")
@@ -127,5 +127,5 @@ def _picks(numbers: list[int]) -> str:
     return f"<{len(numbers)} x i32> <{', '.join(f'i32 {n}' for n in numbers)}>"
 
 
-def _function(header: str, e: Emitter) -> str:
+def _function(header: str, e: FunctionEmitter) -> str:
     return f"define {header} #0 {{\nentry:\n{e.text()}\n ret void\n}}\n"

@@ -64,7 +64,7 @@ class TransferSpan:
 
 
 @dataclass(frozen=True)
-class Span:
+class CycleSpan:
     """Something from one cycle to another."""
 
     start: int
@@ -87,9 +87,9 @@ class KernelProfile:
     causes: dict[Cause, int] = field(default_factory=dict)
     bundles: list[BundleUse] = field(default_factory=list)
     transfers: list[TransferSpan] = field(default_factory=list)
-    bursts: dict[int, list[Span]] = field(default_factory=dict)
-    steps: list[Span] = field(default_factory=list)
-    waits: list[Span] = field(default_factory=list)
+    bursts: dict[int, list[CycleSpan]] = field(default_factory=dict)
+    steps: list[CycleSpan] = field(default_factory=list)
+    waits: list[CycleSpan] = field(default_factory=list)
 
 
 class _EnoughError(Exception):
@@ -210,7 +210,7 @@ class _Walk:
         self.now += self._chip.loop_overhead_cycles
         self._charge(self._causes.of_iteration(loop))
         if not depth and len(self.profile.steps) < MOST_EVENTS:
-            self.profile.steps.append(Span(start, self.now, loop.name))
+            self.profile.steps.append(CycleSpan(start, self.now, loop.name))
 
     def _charge(self, counts: list[tuple[Cause, int]]) -> None:
         causes = self.profile.causes
@@ -256,7 +256,7 @@ class _Walk:
                 end = wait_end(issue, self._flag_done.get(flag, 0), self._chip.dma_wait_cycles)
                 if len(self.profile.waits) < MOST_EVENTS:
                     ended = tuple(self._flag_counts.pop(flag, ()))
-                    self.profile.waits.append(Span(issue, end, instr.source, ended))
+                    self.profile.waits.append(CycleSpan(issue, end, instr.source, ended))
                 issue = self._wait(issue, end, cause, number)
             elif row.pops == MRF:
                 unit = operands[row.unit_index]
@@ -346,7 +346,7 @@ class _Walk:
     def _note_burst(self, unit: int, start: int, end: int) -> None:
         spans = self.profile.bursts.setdefault(unit, [])
         if end > start and len(spans) < MOST_EVENTS:
-            spans.append(Span(start, end))
+            spans.append(CycleSpan(start, end))
 
     def _end_bursts(self) -> None:
         for unit, (start, end) in self._burst.items():

@@ -38,7 +38,7 @@ LOOP_DEPTH = 64
 """Loops of a body that may be nested in each other."""
 
 
-class Step(IntEnum):
+class NodeStep(IntEnum):
     """What a node does."""
 
     START = 0
@@ -59,7 +59,7 @@ class FlatNode:
     `issued` says what the cycles of a block, or of the overhead of an iteration, count as.
     """
 
-    step: Step
+    step: NodeStep
     source: Node | None = None
     target: int = -1
     counter: int = -1
@@ -77,8 +77,10 @@ class FlatBody:
     @cached_property
     def pauses(self) -> frozenset[int]:
         """The nodes that a paused run, or one that waits, may go on with."""
-        after = {n + 1 for n, node in enumerate(self.nodes) if node.step in (Step.RUN, Step.CALL)}
-        again = {node.target for node in self.nodes if node.step is Step.AGAIN}
+        after = {
+            n + 1 for n, node in enumerate(self.nodes) if node.step in (NodeStep.RUN, NodeStep.CALL)
+        }
+        again = {node.target for node in self.nodes if node.step is NodeStep.AGAIN}
         waits = {n for n, node in enumerate(self.nodes) if first_waits(node)}
         return frozenset({0} | after | again | waits)
 
@@ -132,9 +134,9 @@ class _Flattener:
         self._causes = IssueCauses(kernel.body, chip)
         self._first_counter = 0 if number == MAIN else LOOP_DEPTH
         self._depth = 0
-        self._add(FlatNode(Step.START))
+        self._add(FlatNode(NodeStep.START))
         self._list(kernel.body)
-        self._add(FlatNode(Step.END))
+        self._add(FlatNode(NodeStep.END))
         self.flat = FlatBody(kernel, self._nodes)
 
     def _add(self, node: FlatNode) -> FlatNode:
@@ -145,7 +147,7 @@ class _Flattener:
         for node in nodes:
             match node:
                 case Block():
-                    self._add(FlatNode(Step.RUN, node, issued=self._causes.of_block(node)))
+                    self._add(FlatNode(NodeStep.RUN, node, issued=self._causes.of_block(node)))
                 case Loop():
                     self._loop(node, [], node.body)
                 case While():
@@ -153,7 +155,7 @@ class _Flattener:
                 case If():
                     self._if(node)
                 case Call():
-                    self._add(FlatNode(Step.CALL, node, call=len(self.calls)))
+                    self._add(FlatNode(NodeStep.CALL, node, call=len(self.calls)))
                     self.calls.append(node)
 
     def _loop(self, loop: Loop | While, test: list[Node], body: list[Node]) -> None:
@@ -161,20 +163,20 @@ class _Flattener:
             raise ProgramError(f"loops are nested deeper than {LOOP_DEPTH}")
         counter = self._first_counter + self._depth
         self._depth += 1
-        enter = self._add(FlatNode(Step.ENTER, loop, counter=counter))
+        enter = self._add(FlatNode(NodeStep.ENTER, loop, counter=counter))
         first = len(self._nodes)
         self._list(test)
-        tested = self._add(FlatNode(Step.TEST, loop, counter=counter))
+        tested = self._add(FlatNode(NodeStep.TEST, loop, counter=counter))
         self._list(body)
         issued = self._causes.of_iteration(loop)
-        self._add(FlatNode(Step.AGAIN, loop, target=first, counter=counter, issued=issued))
+        self._add(FlatNode(NodeStep.AGAIN, loop, target=first, counter=counter, issued=issued))
         tested.target = enter.target = len(self._nodes)
         self._depth -= 1
 
     def _if(self, node: If) -> None:
-        branch = self._add(FlatNode(Step.BRANCH, node))
+        branch = self._add(FlatNode(NodeStep.BRANCH, node))
         self._list(node.then)
-        jump = self._add(FlatNode(Step.JUMP))
+        jump = self._add(FlatNode(NodeStep.JUMP))
         branch.target = len(self._nodes)
         self._list(node.orelse)
         jump.target = len(self._nodes)

@@ -2,8 +2,8 @@
 
 Each run goes on by itself to the next wait for a flag that another core has yet to raise, several of
 them at a time on host threads. Flags carry the cycle at which they were raised, so neither values nor
-cycles depend on who goes first. So a slice may be cut: each process has a `Part` of its cores, and what they
-send to those of another one is a `Letter`.
+cycles depend on who goes first. So a slice may be cut: each process has a `SlicePart` of its cores, and
+what they send to those of another one is a `Letter`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Place = tuple[int, str, int]
 """What changes when a run gets anywhere: no two waits have the same cycle and node."""
 
 
-class Part:
+class SlicePart:
     """Cores of a slice, by number, all at their start; `far` stand for those elsewhere that they send to."""
 
     def __init__(

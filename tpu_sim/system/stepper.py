@@ -21,7 +21,7 @@ from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import Program
 from tpu_sim.machine.faults import DeadlockFault, MachineFault
 from tpu_sim.machine.memory import HbmMemory
-from tpu_sim.machine.node_table import MAIN, FlatNode, NodeTable, Step
+from tpu_sim.machine.node_table import MAIN, FlatNode, NodeStep, NodeTable
 from tpu_sim.machine.run import NO_CALL, Core, Stop
 from tpu_sim.machine.snapshots import Arrays, Snapshot, core_arrays
 from tpu_sim.machine.state import CoreState, CoreWords
@@ -134,7 +134,7 @@ class Stepper:
     def is_done(self, core: int = 0) -> bool:
         """Whether a core is at the end of main."""
         body, _, _ = self.place(core)
-        return body == MAIN and self.node(core).step is Step.END
+        return body == MAIN and self.node(core).step is NodeStep.END
 
     # forwards
 

@@ -24,7 +24,7 @@ def debug(
     commands: tuple[str, ...],
 ) -> None:
     """Compile a model, load its inputs, and read commands from a script, the command line, or a prompt."""
-    from tpuc.debugger.commands import Commands
+    from tpuc.debugger.commands import CommandLoop
     from tpuc.debugger.debugger import Debugger
     from tpuc.debugger.prompt import interact, run_script
 
@@ -39,7 +39,7 @@ def debug(
     arrays = list(given.arguments(executable.argument_shapes))
     with working(f"loading {model}"):
         debugger = Debugger(executable, arrays, machine)
-    session = Commands(debugger)
+    session = CommandLoop(debugger)
     if given.is_random and arrays:
         click.echo(f"inputs: random, seed {seed} (give your own with --inputs)", err=True)
     run_script(session, [*lines, *commands])

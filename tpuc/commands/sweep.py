@@ -24,7 +24,7 @@ from tpuc.sweep import (
     Point,
     Result,
     Sweep,
-    Values,
+    SweptValues,
     combinations,
     front,
     parse_values,
@@ -96,7 +96,7 @@ def sweep(
         raise click.exceptions.Exit(1)
 
 
-def _points(settings: Sequence[str], target: str) -> tuple[list[Values], list[Point]]:
+def _points(settings: Sequence[str], target: str) -> tuple[list[SweptValues], list[Point]]:
     """What to try; a setting that is wrong by itself is refused before anything runs."""
     try:
         parameters = [parse_values(text) for text in settings]
@@ -111,7 +111,7 @@ def _points(settings: Sequence[str], target: str) -> tuple[list[Values], list[Po
 
 def _print(
     models: Sequence[str],
-    parameters: Sequence[Values],
+    parameters: Sequence[SweptValues],
     points: Sequence[Point],
     results: Results,
     times: dict[Point, float],
@@ -166,7 +166,7 @@ def _ratio(value: float) -> str:
     return f"{value:.3f}" if math.isfinite(value) else "-"
 
 
-def _write_csv(path: Path, parameters: Sequence[Values], results: Results) -> None:
+def _write_csv(path: Path, parameters: Sequence[SweptValues], results: Results) -> None:
     """One line for each model and variant."""
     figures = [
         "model", "target", "cycles", "seconds", "hbm_bytes", "hbm_peak_bytes", "mxu_utilisation",
@@ -182,7 +182,7 @@ def _write_csv(path: Path, parameters: Sequence[Values], results: Results) -> No
 
 
 def _as_json(
-    parameters: Sequence[Values], results: Results, times: dict[Point, float]
+    parameters: Sequence[SweptValues], results: Results, times: dict[Point, float]
 ) -> dict[str, object]:
     best = front(times, parameters)
     return {

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from tpuc.debugger.program_map import Spot
-from tpuc.debugger.values import Buffer
+from tpuc.debugger.values import ArrayBuffer
 
 
-class Kind(Enum):
+class BreakpointKind(Enum):
     """What makes a run stop."""
 
     BEGIN = "a kernel's call begins"
@@ -34,18 +34,18 @@ class Breakpoint:
     """One breakpoint. Which of the fields mean something depends on `kind`.
 
     `sites` are call sites, `spots` bundles; `step` the number of a step, None for each; `watched` is a
-    range of memory. It counts if `condition` (see `Condition`) is true.
+    range of memory. It counts if `condition` (see `BreakpointCondition`) is true.
     """
 
     number: int
-    kind: Kind
+    kind: BreakpointKind
     text: str
     sites: frozenset[str] = frozenset()
     spots: tuple[Spot, ...] = ()
     step: int | None = None
     cycle: int = -1
-    watched: Buffer | None = None
-    condition: Condition | None = None
+    watched: ArrayBuffer | None = None
+    condition: BreakpointCondition | None = None
     is_temporary: bool = False
     is_enabled: bool = True
     hits: int = 0
@@ -74,7 +74,7 @@ CHEAP = frozenset({"step", "iteration", "cycle", "call"})
 
 
 @dataclass(frozen=True)
-class Condition:
+class BreakpointCondition:
     """An expression of numbers: ``step == 3 and s4 > 0``, ``max("fusion.2") > 1e4``.
 
     Names are `step`, `iteration`, `cycle`, `call`, registers ``s0``..; functions of an HLO instruction's
@@ -86,7 +86,7 @@ class Condition:
     names: frozenset[str] = field(default=frozenset())
 
     @classmethod
-    def parse(cls, text: str) -> Condition:
+    def parse(cls, text: str) -> BreakpointCondition:
         """The condition of a text; raises `DebuggerError`."""
         try:
             tree = ast.parse(text.strip(), mode="eval").body

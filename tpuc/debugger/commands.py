@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tpuc.debugger import show
 from tpuc.debugger.breakpoints import DebuggerError
-from tpuc.debugger.debugger import UNITS, Debugger, Stop
+from tpuc.debugger.debugger import UNITS, Debugger, StopReport
 
 _REGISTER = re.compile(r"[svm]\d+")
 _EXAMINE = re.compile(r"x(?:/(\d*)([a-z]?))?")
@@ -22,7 +22,7 @@ class Command:
 
     usage: str
     about: str
-    call: Callable[[Commands, str], str]
+    call: Callable[[CommandLoop, str], str]
     aliases: tuple[str, ...] = ()
     more: str = ""
 
@@ -32,7 +32,7 @@ class Command:
         return self.usage.split()[0]
 
 
-class Commands:
+class CommandLoop:
     """Runs command lines on a debugger. `is_over` after `quit`."""
 
     def __init__(self, debugger: Debugger) -> None:
@@ -50,7 +50,7 @@ class Commands:
             return self._examine(word, rest.strip())
         return find_command(word).call(self, rest.strip())
 
-    def _stopped(self, stop: Stop) -> str:
+    def _stopped(self, stop: StopReport) -> str:
         where = stop.where
         lines = [stop.reason] if stop.reason else []
         lines.append(where.line(has_cores=self.debugger.chips > 1))
@@ -185,21 +185,21 @@ class Commands:
         return ""
 
     def _where(self, rest: str) -> str:
-        return self._stopped(Stop("", self.debugger.where()))
+        return self._stopped(StopReport("", self.debugger.where()))
 
     def _chip(self, rest: str) -> str:
-        return self._stopped(Stop("", self.debugger.chip(_number(rest))))
+        return self._stopped(StopReport("", self.debugger.chip(_number(rest))))
 
 
-TABLES: dict[str, Callable[[Commands], str]] = {
-    "breakpoints": Commands._breakpoints,
+TABLES: dict[str, Callable[[CommandLoop], str]] = {
+    "breakpoints": CommandLoop._breakpoints,
     "registers": lambda c: show.registers_text(c.debugger),
     "windows": lambda c: show.windows_text(c.debugger),
     "mxu": lambda c: show.mxu_text(c.debugger),
     "dma": lambda c: show.dma_text(c.debugger),
     "flags": lambda c: show.flags_text(c.debugger),
-    "chips": Commands._chips,
-    "kernels": Commands._kernels,
+    "chips": CommandLoop._chips,
+    "kernels": CommandLoop._kernels,
 }
 
 _PLACES = """  break fusion.2            an HLO instruction: its kernel, or its first bundle
@@ -214,52 +214,52 @@ _PLACES = """  break fusion.2            an HLO instruction: its kernel, or its 
 
 COMMANDS = (
     Command("break WHERE [if COND]", "stop at a place: help break lists them",
-            Commands._break, ("b",), _PLACES),
+            CommandLoop._break, ("b",), _PLACES),
     Command("tbreak WHERE [if COND]", "stop there once; places as for break",
             lambda c, rest: c._break(rest, temporary=True), ("tb",)),
     Command("watch NAME | SPACE ADDR [COUNT]",
             "stop where an array or memory changes",
-            Commands._watch, (),
+            CommandLoop._watch, (),
             "  watch fusion.2            an HLO instruction's array\n"
             "  watch hbm 0x200 64        bytes\n"
             "  watch vmem 100 8          rows of 512 bytes\n"
             "  watch smem 12             words"),
-    Command("delete [NUMBER]", "forget a breakpoint, or all", Commands._delete, ("d",)),
-    Command("enable [NUMBER..]", "let breakpoints count again", Commands._enable),
+    Command("delete [NUMBER]", "forget a breakpoint, or all", CommandLoop._delete, ("d",)),
+    Command("enable [NUMBER..]", "let breakpoints count again", CommandLoop._enable),
     Command("disable [NUMBER..]", "let breakpoints not count",
             lambda c, rest: c._enable(rest, is_enabled=False)),
     Command("run", "start again, on to the first breakpoint",
             lambda c, _: c._stopped(c.debugger.run()), ("r",)),
-    Command("continue [COUNT]", "go on to the next breakpoint", Commands._continue, ("c",)),
+    Command("continue [COUNT]", "go on to the next breakpoint", CommandLoop._continue, ("c",)),
     Command("step [UNIT] [COUNT]", f"go on by a {', '.join(UNITS)}",
-            Commands._step, ("s",)),
+            CommandLoop._step, ("s",)),
     Command("finish", "go on until the kernel is over", lambda c, _: c._stopped(c.debugger.finish())),
     Command("reverse-step [UNIT] [COUNT]", "go back by as much",
             lambda c, rest: c._step(rest, is_back=True), ("rs",)),
     Command("reverse-continue", "back to where a breakpoint was hit last",
             lambda c, _: c._stopped(c.debugger.reverse_cont()), ("rc",)),
     Command("restart", "back to the start", lambda c, _: c._stopped(c.debugger.restart())),
-    Command("where", "where the run stands", Commands._where, ("w",)),
+    Command("where", "where the run stands", CommandLoop._where, ("w",)),
     Command("backtrace", "bundle, loops, kernel, entry",
             lambda c, _: show.backtrace_text(c.debugger), ("bt",)),
     Command("print NAME | REGISTER | window NAME",
-            "what lies in memory and registers", Commands._print, ("p",),
+            "what lies in memory and registers", CommandLoop._print, ("p",),
             "  print fusion.2[0,:4]      an HLO instruction's array, or a part of it\n"
             "  print s4, v12, m3         a register\n"
             "  print window in.x         a window of VMEM"),
     Command("evaluate NAME", "a value in a kernel, by the evaluator",
-            Commands._evaluate, ("e",), "  of the operands that lie in memory"),
-    Command("display NAME", "print it at each stop", Commands._display),
-    Command("undisplay [NAME]", "print it, or anything, no more", Commands._undisplay),
+            CommandLoop._evaluate, ("e",), "  of the operands that lie in memory"),
+    Command("display NAME", "print it at each stop", CommandLoop._display),
+    Command("undisplay [NAME]", "print it, or anything, no more", CommandLoop._undisplay),
     Command("x/COUNTFORMAT [SPACE] ADDR", "memory by address",
             lambda c, rest: c._examine("x", rest), (),
             "  x/8f hbm 0x200            8 numbers: f (f32), h (bf16), d, u, x (32 bits)"),
-    Command("info TABLE", "what holds something now: help info", Commands._info, ("i",),
+    Command("info TABLE", "what holds something now: help info", CommandLoop._info, ("i",),
             "  " + ", ".join(TABLES)),
-    Command("list [bundles | hlo [NAME] | source]", "the code around here", Commands._list, ("l",)),
-    Command("chip NUMBER", "look at another chip of the slice", Commands._chip),
-    Command("help [COMMAND]", "this list, or more of one", Commands._help, ("h",)),
-    Command("quit", "leave", Commands._quit, ("q", "exit")),
+    Command("list [bundles | hlo [NAME] | source]", "the code around here", CommandLoop._list, ("l",)),
+    Command("chip NUMBER", "look at another chip of the slice", CommandLoop._chip),
+    Command("help [COMMAND]", "this list, or more of one", CommandLoop._help, ("h",)),
+    Command("quit", "leave", CommandLoop._quit, ("q", "exit")),
 )  # fmt: skip
 
 

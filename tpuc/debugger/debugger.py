@@ -29,12 +29,12 @@ from tpu_sim.isa.text import format_bundle
 from tpu_sim.machine.faults import MachineFault
 from tpu_sim.machine.node_table import MAIN
 from tpu_sim.machine.state import CoreState
-from tpuc.debugger.breakpoints import Breakpoint, Condition, DebuggerError, Kind
+from tpuc.debugger.breakpoints import Breakpoint, BreakpointCondition, BreakpointKind, DebuggerError
 from tpuc.debugger.evaluation import evaluate_inner, shaped
 from tpuc.debugger.places import parse_place, parse_watch
 from tpuc.debugger.scan import Hit, Scanner
 from tpuc.debugger.target import Target
-from tpuc.debugger.values import Buffer, HostArray, NoValueError
+from tpuc.debugger.values import ArrayBuffer, HostArray, NoValueError
 
 Unit = Literal["bundle", "block", "grid", "kernel"]
 UNITS: tuple[str, ...] = get_args(Unit)
@@ -70,7 +70,7 @@ class Where:
 
 
 @dataclass(frozen=True)
-class Stop:
+class StopReport:
     """Why a run stopped, and where; `reason` may have several lines."""
 
     reason: str
@@ -105,7 +105,7 @@ class Debugger:
 
     def _add(self, made: Breakpoint, condition: str, temporary: bool) -> Breakpoint:
         made.number, made.is_temporary = self._next_number, temporary
-        made.condition = Condition.parse(condition) if condition else None
+        made.condition = BreakpointCondition.parse(condition) if condition else None
         self._next_number += 1
         self.breakpoints.append(made)
         return made
@@ -120,23 +120,23 @@ class Debugger:
 
     # going on
 
-    def cont(self) -> Stop:
+    def cont(self) -> StopReport:
         """Go on to the next breakpoint, or the end."""
         return self._go(self._enabled())
 
-    def run(self) -> Stop:
+    def run(self) -> StopReport:
         """Start again, and go on to the first breakpoint."""
         self.restart()
         return self.cont()
 
-    def restart(self) -> Stop:
+    def restart(self) -> StopReport:
         """Start again, and stand before the first bundle."""
         self._stepper.restart()
         for core in range(self._stepper.count):
             self._stepper.reach_bundle(core)
         return self._stop("start of the program")
 
-    def step(self, unit: str = "bundle", count: int = 1) -> Stop:
+    def step(self, unit: str = "bundle", count: int = 1) -> StopReport:
         """Go on by so many bundles, blocks, grid steps or kernel calls; a breakpoint may come before."""
         stop = self._stop("nothing to step")
         for _ in range(count):
@@ -146,15 +146,15 @@ class Debugger:
                 break
         return stop
 
-    def finish(self) -> Stop:
+    def finish(self) -> StopReport:
         """Go on until the kernel call under way is over."""
         site = self.target.site(self.core)
         if site is None:
             raise DebuggerError("in main: there is no kernel call to finish")
-        over = Breakpoint(0, Kind.END, f"after {site}", frozenset({site}))
+        over = Breakpoint(0, BreakpointKind.END, f"after {site}", frozenset({site}))
         return self._go([over, *self._enabled()], only=self.core)
 
-    def _step(self, unit: Unit) -> Stop:
+    def _step(self, unit: Unit) -> StopReport:
         stepper, core = self._stepper, self.core
         if unit in ("grid", "kernel"):
             return self._go([*self._unit_points(unit), *self._enabled()], only=core)
@@ -171,12 +171,12 @@ class Debugger:
     def _unit_points(self, unit: Unit) -> list[Breakpoint]:
         """Stops at the begin of every call, and of every step."""
         sites = frozenset(self.target.map.sites)
-        points = [Breakpoint(0, Kind.BEGIN, "", sites)]
+        points = [Breakpoint(0, BreakpointKind.BEGIN, "", sites)]
         if unit == "grid":
-            points.append(Breakpoint(0, Kind.STEP, "", sites))
+            points.append(Breakpoint(0, BreakpointKind.STEP, "", sites))
         return points
 
-    def _go(self, breakpoints: Sequence[Breakpoint], only: int | None = None) -> Stop:
+    def _go(self, breakpoints: Sequence[Breakpoint], only: int | None = None) -> StopReport:
         """Run units, of the core that is behind the others first, until something is hit."""
         stepper = self._stepper
         while True:
@@ -192,7 +192,7 @@ class Debugger:
             if hit is not None:
                 return self._hit(hit, core)
 
-    def _hit(self, hit: Hit, core: int) -> Stop:
+    def _hit(self, hit: Hit, core: int) -> StopReport:
         self.core = core
         self._stepper.reach_bundle(core)
         one = hit.breakpoint
@@ -204,7 +204,7 @@ class Debugger:
         reason = f"breakpoint {one.number}, {one.text}"
         return self._stop("\n".join(filter(None, [reason, hit.note])), one.number)
 
-    def _at_fault(self, fault: MachineFault, core: int) -> Stop:
+    def _at_fault(self, fault: MachineFault, core: int) -> StopReport:
         """Stand before the bundle that faults: run there again, from bundle to bundle."""
         stepper = self._stepper
         self.core = core
@@ -214,14 +214,14 @@ class Debugger:
 
     # going back
 
-    def reverse_step(self, unit: str = "bundle", count: int = 1) -> Stop:
+    def reverse_step(self, unit: str = "bundle", count: int = 1) -> StopReport:
         """Go back by so many bundles, blocks, grid steps or kernel calls."""
         for _ in range(count):
             if not self._reverse_one(_unit(unit)):
                 return self._stop("start of the program")
         return self._stop("")
 
-    def reverse_cont(self) -> Stop:
+    def reverse_cont(self) -> StopReport:
         """Go back to where a breakpoint was hit last, or to the start."""
         enabled = self._enabled()
         hit = self._last_hit(enabled)
@@ -358,7 +358,7 @@ class Debugger:
         """All there is of the chip that is looked at, its HBM apart."""
         return self._stepper.state(self.core)
 
-    def held(self, buffer: Buffer) -> bytes:
+    def held(self, buffer: ArrayBuffer) -> bytes:
         """The bytes in a range of its memories."""
         return self._scanner.held(self.core, buffer)
 
@@ -377,8 +377,8 @@ class Debugger:
     def _enabled(self) -> list[Breakpoint]:
         return [b for b in self.breakpoints if b.is_enabled]
 
-    def _stop(self, reason: str, number: int | None = None) -> Stop:
-        return Stop(reason, self.where(), number)
+    def _stop(self, reason: str, number: int | None = None) -> StopReport:
+        return StopReport(reason, self.where(), number)
 
     def _is_true(self, one: Breakpoint, core: int) -> bool:
         condition = one.condition

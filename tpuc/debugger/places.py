@@ -17,10 +17,10 @@ from compiler.hlo.dtypes import U32
 from compiler.hlo.shape import ArrayShape
 from tpu_sim.isa.program import HBM, SMEM, VMEM
 from tpu_sim.isa.timing import GRANULE_BYTES
-from tpuc.debugger.breakpoints import Breakpoint, DebuggerError, Kind
+from tpuc.debugger.breakpoints import Breakpoint, BreakpointKind, DebuggerError
 from tpuc.debugger.program_map import Spot
 from tpuc.debugger.target import Target, near
-from tpuc.debugger.values import Buffer
+from tpuc.debugger.values import ArrayBuffer
 
 _SPACES = {"hbm": HBM, "vmem": VMEM, "smem": SMEM}
 _UNITS = {HBM: 1, VMEM: GRANULE_BYTES, SMEM: 4}
@@ -34,15 +34,17 @@ def parse_place(target: Target, text: str) -> Breakpoint:
         case ["nan" | "inf" as kind]:
             if target.values is None:
                 raise DebuggerError("a saved program holds no HLO: debug the model it came from")
-            return Breakpoint(0, Kind.NAN if kind == "nan" else Kind.INF, kind)
+            return Breakpoint(0, BreakpointKind.NAN if kind == "nan" else BreakpointKind.INF, kind)
         case ["cycle", number]:
-            return Breakpoint(0, Kind.CYCLE, text, cycle=integer(number))
+            return Breakpoint(0, BreakpointKind.CYCLE, text, cycle=integer(number))
         case ["after", name]:
-            return Breakpoint(0, Kind.END, text, _sites(target, name))
+            return Breakpoint(0, BreakpointKind.END, text, _sites(target, name))
         case [name, "step"]:
-            return Breakpoint(0, Kind.STEP, text, _sites(target, name))
+            return Breakpoint(0, BreakpointKind.STEP, text, _sites(target, name))
         case [name, "step", number]:
-            return Breakpoint(0, Kind.STEP, text, _sites(target, name), step=integer(number))
+            return Breakpoint(
+                0, BreakpointKind.STEP, text, _sites(target, name), step=integer(number)
+            )
         case [name]:
             return _named(target, name)
     raise DebuggerError(f"no place {text!r}; try help break")
@@ -56,13 +58,16 @@ def parse_watch(target: Target, text: str) -> Breakpoint:
         buffers = [] if target.values is None else target.values.buffers(instr)
         if not buffers:
             raise DebuggerError(f"%{instr.name} has no place of its own in memory")
-        return Breakpoint(0, Kind.WATCH, f"watch {instr.name}", watched=buffers[0])
+        return Breakpoint(0, BreakpointKind.WATCH, f"watch {instr.name}", watched=buffers[0])
     return Breakpoint(
-        0, Kind.WATCH, f"watch {text.strip()}", watched=memory_range(target, *found.groups())
+        0,
+        BreakpointKind.WATCH,
+        f"watch {text.strip()}",
+        watched=memory_range(target, *found.groups()),
     )
 
 
-def memory_range(target: Target, space: str, address: str, count: str | None) -> Buffer:
+def memory_range(target: Target, space: str, address: str, count: str | None) -> ArrayBuffer:
     """Bytes from an address on; `address` and `count` are in HBM bytes, VMEM rows, or SMEM words."""
     where = _SPACES[space.lower()]
     unit = _UNITS[where]
@@ -71,7 +76,7 @@ def memory_range(target: Target, space: str, address: str, count: str | None) ->
     limits = {HBM: target.hbms[0].size_bytes, VMEM: chip.vmem_bytes, SMEM: 4 * chip.smem_words}
     if not 0 <= offset < offset + size <= limits[where]:
         raise DebuggerError(f"{space} {address}: beyond the {limits[where] // unit} there are")
-    return Buffer(where, offset, size, ArrayShape(U32, (size // 4,)))
+    return ArrayBuffer(where, offset, size, ArrayShape(U32, (size // 4,)))
 
 
 def integer(text: str) -> int:
@@ -99,7 +104,7 @@ def _named(target: Target, name: str) -> Breakpoint:
     plain = name.removeprefix("%")
     known = {*target.map.sites, *(body.name for body in target.map.bodies[1:])}
     if plain in known:
-        return Breakpoint(0, Kind.BEGIN, plain, _sites(target, plain))
+        return Breakpoint(0, BreakpointKind.BEGIN, plain, _sites(target, plain))
     before, colon, number = plain.rpartition(":")
     if colon and before in known:
         return _bundle(target, before, integer(number))
@@ -107,11 +112,11 @@ def _named(target: Target, name: str) -> Breakpoint:
         spots = target.map.spots_of_line(plain)
         if not spots:
             raise DebuggerError(f"no code of {plain}{near(plain, target.map.lines())}")
-        return Breakpoint(0, Kind.BUNDLE, plain, spots=tuple(spots))
+        return Breakpoint(0, BreakpointKind.BUNDLE, plain, spots=tuple(spots))
     instr = target.map.instructions.get(plain)
     spots = target.map.spots_of(plain)
     if spots:
-        return Breakpoint(0, Kind.BUNDLE, plain, spots=tuple(spots))
+        return Breakpoint(0, BreakpointKind.BUNDLE, plain, spots=tuple(spots))
     if instr is None:
         raise DebuggerError(f"no kernel or HLO instruction {name!r}{_hint(target, plain)}")
     if instr.opcode in ("while", "conditional", "call"):
@@ -128,7 +133,7 @@ def _bundle(target: Target, name: str, number: int) -> Breakpoint:
     if not 0 <= number < count:
         raise DebuggerError(f"{name} has bundles 0 to {count - 1}")
     spots = tuple(Spot(site, body, number) for site in sites)
-    return Breakpoint(0, Kind.BUNDLE, f"{name}:{number}", spots=spots)
+    return Breakpoint(0, BreakpointKind.BUNDLE, f"{name}:{number}", spots=spots)
 
 
 def _hint(target: Target, name: str) -> str:

@@ -14,7 +14,7 @@ from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.origins import inside
 from tpu_sim.isa.origins import OriginTable, origin_table
 from tpu_sim.isa.program import Block, Bundle, Loop, Program, While
-from tpu_sim.machine.node_table import MAIN, FlatBody, NodeTable, Step
+from tpu_sim.machine.node_table import MAIN, FlatBody, NodeStep, NodeTable
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ class BodyMap:
         """By HLO instruction the first bundle that computes it."""
         for number, node in enumerate(flat.nodes):
             match node.step, node.source:
-                case Step.RUN, Block() as block:
+                case NodeStep.RUN, Block() as block:
                     self._block(number, block)
-                case Step.ENTER, Loop() | While() as loop:
+                case NodeStep.ENTER, Loop() | While() as loop:
                     trip = loop.trip if isinstance(loop, Loop) else loop.expected_trips
                     span = LoopSpan(number, node.target, node.counter, loop.name,
                                     isinstance(loop, While), trip)  # fmt: skip

@@ -11,14 +11,14 @@ import click
 
 from compiler.diagnostics import CompileError
 from tpu_sim.machine.faults import MachineFault
-from tpuc.debugger.commands import Commands, completions, find_command
+from tpuc.debugger.commands import CommandLoop, completions, find_command
 
 _PROMPT = "(tpuc) "
 _REPEATED = frozenset({"step", "reverse-step", "continue", "list"})
 _ERRORS = (ValueError, IndexError, CompileError, MachineFault)
 
 
-def run_script(commands: Commands, lines: Iterable[str]) -> None:
+def run_script(commands: CommandLoop, lines: Iterable[str]) -> None:
     """Execute lines, each said before what it prints; the first error ends it: `click.ClickException`."""
     for line in lines:
         if commands.is_over:
@@ -37,7 +37,7 @@ class ScriptError(CompileError):
     """A command of a script failed."""
 
 
-def interact(commands: Commands) -> None:
+def interact(commands: CommandLoop) -> None:
     """Read commands: from a terminal with completion and history, or from a pipe as a script."""
     if not sys.stdin.isatty():
         run_script(commands, sys.stdin)
@@ -60,7 +60,7 @@ def _say(text: str) -> None:
         click.echo(text)
 
 
-def _lines(commands: Commands) -> Iterator[str]:
+def _lines(commands: CommandLoop) -> Iterator[str]:
     """What is typed; Ctrl-C leaves a line, Ctrl-D the prompt."""
     from prompt_toolkit import PromptSession
     from prompt_toolkit.completion import CompleteEvent, Completer, Completion

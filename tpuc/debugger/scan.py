@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 from tpu_sim.isa.program import HBM, SMEM
 from tpu_sim.isa.timing import GRANULE_BYTES
-from tpu_sim.machine.node_table import MAIN, Step
+from tpu_sim.machine.node_table import MAIN, NodeStep
 from tpu_sim.machine.result import MOST_RECORDS
 from tpuc.debugger.bad_values import BadValues
-from tpuc.debugger.breakpoints import Breakpoint, Kind
+from tpuc.debugger.breakpoints import Breakpoint, BreakpointKind
 from tpuc.debugger.target import Mark, Target
-from tpuc.debugger.values import Buffer
+from tpuc.debugger.values import ArrayBuffer
 
-_NAN_KINDS = {Kind.NAN: "nan", Kind.INF: "inf"}
+_NAN_KINDS = {BreakpointKind.NAN: "nan", BreakpointKind.INF: "inf"}
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Scanner:
         found = [
             _Candidate(b.cycle, b)
             for b in breakpoints
-            if b.kind is Kind.CYCLE and start < b.cycle <= end
+            if b.kind is BreakpointKind.CYCLE and start < b.cycle <= end
         ]
         found += self._at_begin(core, breakpoints, end)
         if site is not None and stepper.words(core).record_count > calls:
@@ -115,8 +115,12 @@ class Scanner:
             return
         site = self._map.sites[state.call]
         for one in breakpoints:
-            is_step = one.kind is Kind.STEP and not one.step and self._begins_with_step(state.body)
-            if site in one.sites and (one.kind is Kind.BEGIN or is_step):
+            is_step = (
+                one.kind is BreakpointKind.STEP
+                and not one.step
+                and self._begins_with_step(state.body)
+            )
+            if site in one.sites and (one.kind is BreakpointKind.BEGIN or is_step):
                 yield _Candidate(end, one)
 
     def _begins_with_step(self, body: int) -> bool:
@@ -135,7 +139,7 @@ class Scanner:
     ) -> Iterator[_Candidate]:
         """What stops because a call is over, or for what it made."""
         for one in breakpoints:
-            if one.kind is Kind.END and site in one.sites:
+            if one.kind is BreakpointKind.END and site in one.sites:
                 yield _Candidate(self._over(core, call, end), one)
             elif one.kind in _NAN_KINDS:
                 bad = self._bad.born(core, site, _NAN_KINDS[one.kind], call_start, end)
@@ -171,7 +175,7 @@ class Scanner:
         yield _Candidate(stepper.now(core), one, note)
         stepper.go_to(end, core)
 
-    def held(self, core: int, buffer: Buffer | None) -> bytes:
+    def held(self, core: int, buffer: ArrayBuffer | None) -> bytes:
         """The bytes in a range of memory."""
         if buffer is None:
             return b""
@@ -192,7 +196,7 @@ class Scanner:
         sites = set() if body == MAIN else set(self._map.sites_of(body))
         return any(
             any(spot.body in bodies for spot in b.spots)
-            or (b.kind is Kind.STEP and b.sites & sites)
+            or (b.kind is BreakpointKind.STEP and b.sites & sites)
             for b in breakpoints
         )
 
@@ -200,7 +204,7 @@ class Scanner:
         self, core: int, breakpoints: Sequence[Breakpoint], start: int, end: int
     ) -> Hit | None:
         """The first hit of a bundle or step in (start, end]; the core stands there, or at or behind `end`."""
-        mine = [b for b in breakpoints if b.spots or b.kind is Kind.STEP]
+        mine = [b for b in breakpoints if b.spots or b.kind is BreakpointKind.STEP]
         stepper = self._stepper
         if not mine or start >= end:
             return None
@@ -216,7 +220,7 @@ class Scanner:
             more = stepper.advance(core, until=at)
             after = self.mark(core)
             if self._ran(core) in nodes or (
-                mark != after and any(b.kind is Kind.STEP for b in mine)
+                mark != after and any(b.kind is BreakpointKind.STEP for b in mine)
             ):
                 hit = self._closely(core, mine, mark, at, min(end, stepper.now(core)), start)
                 if hit is not None:
@@ -254,7 +258,7 @@ class Scanner:
     def _counts(self, core: int, one: Breakpoint, before: Mark, after: Mark) -> bool:
         body, node, offset = self._stepper.place(core)
         site = self._target.site(core) or ""
-        if one.kind is Kind.STEP:
+        if one.kind is BreakpointKind.STEP:
             is_new = before != after and after.step is not None
             return is_new and site in one.sites and one.step in (None, after.step)
         number = self._map.bodies[body].number(node, offset)
@@ -269,7 +273,7 @@ class Scanner:
         """The block that a core at a border has just run, if it was a block."""
         body, node, _ = self._stepper.place(core)
         before = self._stepper.table.bodies[body].nodes[node - 1] if node else None
-        return body, (node - 1 if before is not None and before.step is Step.RUN else -1)
+        return body, (node - 1 if before is not None and before.step is NodeStep.RUN else -1)
 
     def first_place(self, core: int, call_start: int) -> int:
         """Go to the first bundle of the call that began at a cycle; returns its cycle."""

@@ -32,7 +32,7 @@ from tpu_sim.system.machine import create_machine
 from tpu_sim.system.stepper import Stepper
 from tpuc.debugger.breakpoints import DebuggerError
 from tpuc.debugger.program_map import LoopSpan, ProgramMap
-from tpuc.debugger.values import Values
+from tpuc.debugger.values import ArrayValues
 
 HostArray = npt.NDArray[np.generic]
 
@@ -66,7 +66,7 @@ class Target:
         self.stepper = Stepper(self.program, self.chip, machines, self.hbms)
         module = None if self.compiled is None else self.compiled.module
         self.map = ProgramMap(self.program, self.stepper.table, module)
-        self.values = None if self.compiled is None else Values(self.compiled.buffers)
+        self.values = None if self.compiled is None else ArrayValues(self.compiled.buffers)
         self.precision = self.program.metadata.get("precision", "default")
 
     def _memory(self, ports: Sequence[Port], values: Sequence[HostArray]) -> HbmMemory:

@@ -33,7 +33,7 @@ class NoValueError(ValueError):
 
 
 @dataclass(frozen=True)
-class Buffer:
+class ArrayBuffer:
     """Where an array lies: bytes from `offset` in a memory space."""
 
     space: int
@@ -54,19 +54,19 @@ class Buffer:
         return f"{SPACES.get(self.space, '?')} {self.offset:#x} + {self.size_bytes}"
 
 
-class Values:
+class ArrayValues:
     """Reads arrays of a compiled module's instructions."""
 
     def __init__(self, buffers: BufferAssignment) -> None:
         self._buffers = buffers
 
-    def buffers(self, instr: HloInstruction) -> list[Buffer]:
+    def buffers(self, instr: HloInstruction) -> list[ArrayBuffer]:
         """Where each array of an instruction's result lies; none for what has no place of its own."""
         found = []
         for leaf, shape in enumerate(leaves(instr.shape)):
             if (instr, leaf) in self._buffers.slots:
                 place = self._buffers.allocation(instr, leaf)
-                found.append(Buffer(place.space, place.offset, place.size_bytes, shape))
+                found.append(ArrayBuffer(place.space, place.offset, place.size_bytes, shape))
         return found
 
     def expect_there(self, instr: HloInstruction, site: HloInstruction | None) -> None:
@@ -89,7 +89,7 @@ class Values:
                 )
 
     def _taker(
-        self, buffer: Buffer, instr: HloInstruction, made: int, now: int
+        self, buffer: ArrayBuffer, instr: HloInstruction, made: int, now: int
     ) -> HloInstruction | None:
         """Who wrote over a value between its making and now."""
         mine = {self._buffers.slots.get((instr, n)) for n in range(len(leaves(instr.shape)))}
@@ -105,12 +105,12 @@ class Values:
                     return other
         return None
 
-    def read(self, buffer: Buffer, state: CoreState, hbm: HbmMemory) -> HostArray:
+    def read(self, buffer: ArrayBuffer, state: CoreState, hbm: HbmMemory) -> HostArray:
         """The logical array in a buffer."""
         return read_buffer(buffer, state, hbm)
 
 
-def read_buffer(buffer: Buffer, state: CoreState, hbm: HbmMemory) -> HostArray:
+def read_buffer(buffer: ArrayBuffer, state: CoreState, hbm: HbmMemory) -> HostArray:
     """The logical array in a buffer of any memory."""
     shape, at = buffer.shape, buffer.offset
     if buffer.space == SMEM:

@@ -21,7 +21,7 @@ from runtime.report import Report
 from tpu_sim.isa.origins import Origin, origin_table
 from tpu_sim.machine.kernel_profile import profile_kernel
 from tpuc.own_lines import are_own_lines, text_file
-from tpuc.view.document import Document
+from tpuc.view.document import ViewDocument
 from tpuc.view.graphs import graph_of
 from tpuc.view.kernel_code import KernelCodes, kernel_time
 from tpuc.view.recording import Recorder
@@ -41,7 +41,7 @@ class ViewOptions:
     trips: int = 10
 
 
-def collect(source: str | bytes | Path, name: str, options: ViewOptions) -> Document:
+def collect(source: str | bytes | Path, name: str, options: ViewOptions) -> ViewDocument:
     """The document of a model; raises what compiling and running raise."""
     recorder = Recorder()
     compiled, executable = _compiled(source, options, recorder)
@@ -49,7 +49,7 @@ def collect(source: str | bytes | Path, name: str, options: ViewOptions) -> Docu
     facts = RunFacts(name, compiled, executable, report, recorder.number)
     main = facts.main()
     codes = KernelCodes(compiled, executable.device.chip, _sources(executable, recorder))
-    document = Document({"main": main})
+    document = ViewDocument({"main": main})
     document.parts["passes"] = recorder.passes(compiled.passes)
     if recorder.graph is not None:
         document.parts["graph.input"] = recorder.graph

@@ -39,7 +39,7 @@ class ChipFacts:
 
 
 @dataclass
-class Site:
+class KernelSite:
     """All calls of a kernel from one instruction of the program."""
 
     name: str
@@ -77,7 +77,7 @@ class Calls:
 
 
 @dataclass
-class Buffer:
+class ViewBuffer:
     """A range of memory; `live` are the first and last position in the program's schedule."""
 
     name: str
@@ -90,10 +90,10 @@ class Buffer:
 
 
 @dataclass
-class Memory:
+class ViewMemory:
     """Buffers, and where in the schedule what runs: (position, instruction, start cycle)."""
 
-    buffers: list[Buffer]
+    buffers: list[ViewBuffer]
     steps: list[list[int | str]]
     peak_bytes: int
 
@@ -137,12 +137,12 @@ class Main:
     totals: dict[str, Json]
     causes: dict[str, int]
     remarks: list[str]
-    sites: list[Site]
+    sites: list[KernelSite]
     origins: list[list[str | int]]  # op_name, file, line
     lines: dict[str, str]  # the text of ``file:line``, where the file is at hand
     costs: list[CostRow]
     calls: Calls
-    memory: Memory
+    memory: ViewMemory
     kernels: list[str]
     slice: SliceFacts | None = None
     advice: list[AdviceRow] = field(default_factory=list)
@@ -251,7 +251,7 @@ class KernelTime:
 
 
 @dataclass
-class Document:
+class ViewDocument:
     """All parts by name."""
 
     parts: dict[str, Main | Passes | Graph | KernelCode | KernelTime]

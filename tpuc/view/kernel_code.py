@@ -12,7 +12,7 @@ from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.instruction import Slot
 from tpu_sim.isa.program import Block, Bundle, If, Kernel, Loop, Node, While
 from tpu_sim.isa.text import format_instr
-from tpu_sim.machine.kernel_profile import BundleUse, KernelProfile, Span
+from tpu_sim.machine.kernel_profile import BundleUse, CycleSpan, KernelProfile
 from tpu_sim.machine.result import KernelRun
 from tpuc.view.document import Json, KernelCode, KernelTime, WindowRow
 
@@ -90,7 +90,7 @@ def kernel_time(kernel: Kernel, profile: KernelProfile, run: KernelRun | None) -
     )
 
 
-def _awaited(profile: KernelProfile, wait: Span) -> str:
+def _awaited(profile: KernelProfile, wait: CycleSpan) -> str:
     """The cause that a wait is for: that of the last transfer it ends with."""
     causes = [profile.transfers[number].cause for number in wait.transfers]
     return (causes[-1] if causes else Cause.DMA_IN).label

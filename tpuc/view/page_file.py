@@ -18,7 +18,7 @@ from pathlib import Path
 
 from compiler.diagnostics import CompileError
 from tpu_sim.isa.files import write_whole
-from tpuc.view.document import VERSION, Document, plain
+from tpuc.view.document import VERSION, ViewDocument, plain
 
 _PART = re.compile(r'<script type="application/x-tpuc" data-part="([^"]*)">([^<]*)</script>')
 _STYLES = ("vendor/uPlot.min.css", "page/page.css")
@@ -57,7 +57,7 @@ class PageError(CompileError):
     """A page cannot be read."""
 
 
-AnyDocument = Document | StoredDocument
+AnyDocument = ViewDocument | StoredDocument
 
 
 def write_page(path: Path | str, documents: Sequence[AnyDocument]) -> int:

@@ -20,14 +20,14 @@ from tpu_sim.isa.program import HBM, SMEM, VMEM, Call, If, Loop, Node, While
 from tpu_sim.machine.result import MOST_RECORDS, KernelRun
 from tpuc.view.document import (
     AdviceRow,
-    Buffer,
     Calls,
     ChipFacts,
     CostRow,
+    KernelSite,
     Main,
-    Memory,
-    Site,
     SliceFacts,
+    ViewBuffer,
+    ViewMemory,
 )
 
 _SPACES = {HBM: "HBM", VMEM: "VMEM", SMEM: "SMEM"}
@@ -105,13 +105,13 @@ class RunFacts:
             ],
         )
 
-    def _sites(self) -> list[Site]:
+    def _sites(self) -> list[KernelSite]:
         kernels = {run.site or run.name: run.name for run in self._result.kernels}
         found = []
         for row in self._report.kernels:
             kernel = self._program.kernels[kernels[row.name]]
             found.append(
-                Site(
+                KernelSite(
                     name=row.name,
                     kernel=kernel.name,
                     note=row.note,
@@ -150,7 +150,7 @@ class RunFacts:
         total = sum(run.calls for run in runs)
         return Calls(rows, min(len(runs), MOST_CALLS, MOST_RECORDS), total)
 
-    def _memory(self) -> Memory:
+    def _memory(self) -> ViewMemory:
         buffers = self._compiled.buffers
         shapes = {(b.offset_bytes, b.size_bytes): b for b in self._program.buffers if b.shape}
         largest = sorted(enumerate(buffers.allocations), key=lambda item: -item[1].size_bytes)
@@ -162,9 +162,9 @@ class RunFacts:
             space = _SPACES.get(place.space, "")
             live = [place.live[0], place.live[1]]
             rows.append(
-                Buffer(name, _kind(place), space, place.offset, place.size_bytes, live, shape)
+                ViewBuffer(name, _kind(place), space, place.offset, place.size_bytes, live, shape)
             )
-        return Memory(rows, self._steps(), buffers.peak_bytes)
+        return ViewMemory(rows, self._steps(), buffers.peak_bytes)
 
     def _steps(self) -> list[list[int | str]]:
         """Where in the schedule each call site stands, and when it was first called."""

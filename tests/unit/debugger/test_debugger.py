@@ -16,8 +16,8 @@ from runtime.executable import Executable
 from tpu_sim.machine.schema import OFFSETS, SCHEMA
 from tpu_sim.machine.snapshots import core_arrays
 from tpuc.arrays import randoms
-from tpuc.debugger.breakpoints import Condition, DebuggerError
-from tpuc.debugger.commands import COMMANDS, Commands, completions
+from tpuc.debugger.breakpoints import BreakpointCondition, DebuggerError
+from tpuc.debugger.commands import COMMANDS, CommandLoop, completions
 from tpuc.debugger.debugger import Debugger
 from tpuc.debugger.prompt import interact
 from tpuc.debugger.values import NoValueError
@@ -188,18 +188,20 @@ def test_who_made_an_infinity_is_found_and_who_has_one_is_not(machine: str) -> N
 
 
 def test_conditions() -> None:
-    assert Condition.parse("step == 3 and s2 > 0").holds({"step": 3, "s2": 1}, lambda f, n: 0)
-    assert not Condition.parse("not 1 < cycle <= 4").holds({"cycle": 4}, lambda f, n: 0)
-    assert Condition.parse('max("a") >= 2 * 3').holds({}, lambda f, n: 6.0)
+    assert BreakpointCondition.parse("step == 3 and s2 > 0").holds(
+        {"step": 3, "s2": 1}, lambda f, n: 0
+    )
+    assert not BreakpointCondition.parse("not 1 < cycle <= 4").holds({"cycle": 4}, lambda f, n: 0)
+    assert BreakpointCondition.parse('max("a") >= 2 * 3').holds({}, lambda f, n: 6.0)
     for text in ("step =", "__import__('os')", "step in [1]", "x.y", "foo > 1", "step if 1 else 2"):
         with pytest.raises(DebuggerError):
-            Condition.parse(text).holds({"step": 1}, lambda f, n: 0)
+            BreakpointCondition.parse(text).holds({"step": 1}, lambda f, n: 0)
 
 
 def test_help_fits_a_terminal_and_has_no_line_without_an_end(
     exe: Executable, arrays: list[npt.NDArray[np.generic]]
 ) -> None:
-    commands = Commands(Debugger(exe, arrays))
+    commands = CommandLoop(Debugger(exe, arrays))
     lines = commands.execute("help").splitlines()
     assert len(lines) == len(COMMANDS) and not any(
         line.rstrip().endswith((":", ",")) for line in lines
@@ -233,7 +235,7 @@ def test_the_prompt_repeats_steps_and_goes_on_behind_errors(
     start = debugger.where()
     with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
         keys.send_text("step\r\rprint nope\rreverse-st\rquit\r")
-        interact(Commands(debugger))
+        interact(CommandLoop(debugger))
     debugger.reverse_step()
     assert debugger.where() == start
     assert "no HLO instruction 'nope'" in capsys.readouterr().err

@@ -14,24 +14,24 @@ from tpu_sim.isa.chips import load_chip
 from tpu_sim.isa.program import Block, Call, Kernel, Program, Window
 from tpu_sim.jit.command_kernels import (
     RUN_LIST,
-    Kind,
+    CommandKind,
     argument_word,
     head_word,
     piece_word,
     ring_word,
     weights_word,
 )
-from tpu_sim.jit.commands import CommandList, Commands, Place
+from tpu_sim.jit.commands import CommandList, Commands, Pointer
 from tpu_sim.jit.constant_table import ConstantTable
 from tpu_sim.jit.context import (
     WEIGHT_BYTES,
     ContextSizes,
     ExecutionContext,
-    Memories,
+    MachineMemories,
     Word,
 )
 from tpu_sim.jit.crossing_kernels import crossing_kernel
-from tpu_sim.jit.emitter import Emitter
+from tpu_sim.jit.emitter import FunctionEmitter
 from tpu_sim.jit.installation import installed_library
 from tpu_sim.jit.llvm_machine import LlvmMachine
 from tpu_sim.machine.memory import HbmMemory
@@ -54,7 +54,7 @@ def call(name: str, *arguments: int) -> None:
 
 
 def new_context() -> ExecutionContext:
-    return ExecutionContext(CHIP, Memories(CHIP), ContextSizes(0, 0, 0, 4, 0))
+    return ExecutionContext(CHIP, MachineMemories(CHIP), ContextSizes(0, 0, 0, 4, 0))
 
 
 def run_list(bases: list[int], words: list[int], context: ExecutionContext | None = None) -> None:
@@ -70,7 +70,7 @@ def test_a_list_runs_its_commands_in_order() -> None:
     commands = CommandList()
     for target, source in ((1, 0), (2, 1), (3, 2)):  # each reads what the one before wrote
         places = [argument_word(1, 4096 * (n - 2)) for n in (target, source)]  # offsets of any sign
-        commands.add(Kind.COPY_VREG, places)
+        commands.add(CommandKind.COPY_VREG, places)
     run_list([0, int(memory[2].ctypes.data)], commands.data())
     assert (memory == 0).all()
 
@@ -81,7 +81,12 @@ def test_results_of_a_unit_lie_in_a_ring_from_where_they_start() -> None:
     results[:8] = np.arange(8)[:, None]
     for unit, position, number in ((0, 0, 0), (0, 3, 2), (1, 1002, 5), (1, 4, 3)):
         context.words[Word.HEAD + unit] = position
-        words = [2, head_word(Kind.COPY_VREG, 2), argument_word(1, 0), ring_word(unit, number, 4)]
+        words = [
+            2,
+            head_word(CommandKind.COPY_VREG, 2),
+            argument_word(1, 0),
+            ring_word(unit, number, 4),
+        ]
         run_list([0, target.ctypes.data], [*words, 0], context)
         assert (target == 4 * unit + (position + number) % 4).all()
 
@@ -93,11 +98,29 @@ def test_weights_are_found_in_the_block_that_is_active_when_a_command_runs() -> 
     unit, one = argument_word(0, 1), argument_word(0, 3)
     words = [2]
     for number, is_shadow in enumerate((False, True)):
-        words += [head_word(Kind.COPY_VREG, 2), argument_word(1, 4096 * number)]
+        words += [head_word(CommandKind.COPY_VREG, 2), argument_word(1, 4096 * number)]
         words += [weights_word(1, is_shadow, 0)]
-    words += [head_word(Kind.NOTE_PUSHES, 2), unit, one, head_word(Kind.SWAP_WEIGHTS, 1), unit]
-    words += [head_word(Kind.COPY_VREG, 2), argument_word(1, 8192), weights_word(1, False, 0)]
-    words += [head_word(Kind.MOVE_HEAD, 2), unit, one, head_word(Kind.MOVE_HEAD, 2), unit, one, 0]
+    words += [
+        head_word(CommandKind.NOTE_PUSHES, 2),
+        unit,
+        one,
+        head_word(CommandKind.SWAP_WEIGHTS, 1),
+        unit,
+    ]
+    words += [
+        head_word(CommandKind.COPY_VREG, 2),
+        argument_word(1, 8192),
+        weights_word(1, False, 0),
+    ]
+    words += [
+        head_word(CommandKind.MOVE_HEAD, 2),
+        unit,
+        one,
+        head_word(CommandKind.MOVE_HEAD, 2),
+        unit,
+        one,
+        0,
+    ]
     run_list([0, target.ctypes.data], words, context)
     assert target[:3, 0].tolist() == [2, 3, 3]
     found = [context.words[word + 1] for word in (Word.ACTIVE, Word.PUSHES, Word.HEAD)]
@@ -109,17 +132,23 @@ def test_rows_of_a_window_in_pieces_lie_a_gap_further_on_for_each_piece() -> Non
     memory[:] = np.arange(8)[:, None]
     at, gap = int(memory[3].ctypes.data), 4096
     for number, rows in ((0, 0), (1, 8), (-1, 0), (-2, 16), (4, -32), (1, -8)):
-        words = [2, head_word(Kind.COPY_VREG, 2), argument_word(1, 0), piece_word(2, number, rows)]
+        words = [
+            2,
+            head_word(CommandKind.COPY_VREG, 2),
+            argument_word(1, 0),
+            piece_word(2, number, rows),
+        ]
         run_list([0, target.ctypes.data, at, gap], [*words, 0])
         assert (target == 3 + number + rows // 8).all()
 
 
 def test_commands_run_before_what_follows_and_once() -> None:
-    emitter = Emitter()
+    emitter = FunctionEmitter()
     commands = Commands(emitter, ConstantTable("table"))
     assert commands.entry_lines() == []
     commands.add(
-        Kind.COPY_VREG, [commands.pointer(Place("%a", 0)), commands.pointer(Place("%b", 64))]
+        CommandKind.COPY_VREG,
+        [commands.pointer(Pointer("%a", 0)), commands.pointer(Pointer("%b", 64))],
     )
     commands.flush()
     commands.flush()

@@ -14,7 +14,7 @@ import pytest
 
 from tpu_sim.isa.causes import Cause
 from tpu_sim.jit import clock_kernels, window_kernels
-from tpu_sim.jit.clock_kernels import Step, step_word
+from tpu_sim.jit.clock_kernels import ClockStep, step_word
 from tpu_sim.jit.context import CONTEXT_WORDS, ROUTE_WORDS, ROW_BYTES, RouteWord, Word
 from tpu_sim.jit.engine import Engine, NativeModule
 from tpu_sim.jit.host import detect_host
@@ -34,7 +34,7 @@ from tpu_sim.jit.kernel_builtins import (
     store_release,
     words_at,
 )
-from tpu_sim.jit.kernel_language import Kernel, kernel
+from tpu_sim.jit.kernel_language import NativeKernel, kernel
 from tpu_sim.jit.kernel_translator import KernelSyntaxError
 from tpu_sim.machine.fabric import ROUTES
 
@@ -144,7 +144,7 @@ TOYS = (branches, loops, predicate, divisions, shared, calls, finish_toy, addres
 
 
 @cache
-def module(*kernels: Kernel) -> NativeModule:
+def module(*kernels: NativeKernel) -> NativeModule:
     """Under names of their own: the machine's are known to the whole process."""
     engine = Engine(detect_host(), None, 2)
     text = "\n".join(one.text() for one in kernels)
@@ -153,7 +153,7 @@ def module(*kernels: Kernel) -> NativeModule:
     return engine.link(engine.object_code(text + STATUS_TEXT))
 
 
-def native(one: Kernel, result: Any, *arguments: Any) -> Any:
+def native(one: NativeKernel, result: Any, *arguments: Any) -> Any:
     function = ctypes.CFUNCTYPE(result, *[ctypes.c_int64] * len(arguments))
     kernels = module(*TOYS, *clock_kernels.KERNELS, *window_kernels.KERNELS)
     address_of = kernels.address(f"test_{one.symbol}")
@@ -248,7 +248,7 @@ def random_context(seed: int) -> Array:
     return words
 
 
-def same(one: Kernel, words: Array, *arguments: Any, result: Any = ctypes.c_int64) -> None:
+def same(one: NativeKernel, words: Array, *arguments: Any, result: Any = ctypes.c_int64) -> None:
     """Python and native code leave the same words and give the same."""
     ours, theirs = words.copy(), words.tolist()
     lists = [a.tolist() if isinstance(a, np.ndarray) else a for a in arguments]
@@ -262,12 +262,12 @@ def same(one: Kernel, words: Array, *arguments: Any, result: Any = ctypes.c_int6
 @pytest.mark.parametrize("seed", range(10))
 def test_the_clock_counts_as_its_equations(seed: int) -> None:
     source = np.random.default_rng(seed)
-    kinds = [Step.POP, Step.UNIT, Step.MATMUL, Step.IDLE]
+    kinds = [ClockStep.POP, ClockStep.UNIT, ClockStep.MATMUL, ClockStep.IDLE]
     steps = [
         step_word(kinds[source.integers(4)], int(source.integers(4)), int(source.integers(1 << 16)))
         for _ in range(50)
     ]
-    list_of_steps = np.array([*steps, step_word(Step.END, 0, 5)], np.uint32)
+    list_of_steps = np.array([*steps, step_word(ClockStep.END, 0, 5)], np.uint32)
     words = random_context(seed)
     now, flag, size = (int(source.integers(1 << 20)) for _ in range(3))
     flag %= 1024
@@ -332,7 +332,7 @@ class Windows:
         words[(self.slots + window_kernels.POINTER_OFFSET - self.address) // 8] = 0
         return words
 
-    def arguments(self, name: str, draws: Sequence[int]) -> tuple[Kernel, Any, list[int]]:
+    def arguments(self, name: str, draws: Sequence[int]) -> tuple[NativeKernel, Any, list[int]]:
         """A kernel, the type of its result, and its arguments behind the context."""
         first, rows, row = draws[0] % 5 * 4 + draws[0] % 7 // 6, 8 + draws[1] % 4 * 4, draws[2] % 40
         match name:

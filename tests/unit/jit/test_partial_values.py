@@ -12,7 +12,7 @@ from tpu_sim.jit.emitter import TUNED
 from tpu_sim.jit.partial_values import equal_runs, partial_values
 from tpu_sim.jit.program_translator import translate_program
 from tpu_sim.jit.translated import RUN
-from tpu_sim.jit.values import Role, Use
+from tpu_sim.jit.values import OperationRole, Use
 
 REDUCE = """HloModule m
 %combine (p: f32[], q: f32[]) -> f32[] {{
@@ -30,29 +30,29 @@ ENTRY e {{
 
 def _chain(count: int, kept: int = -1) -> Component:
     """The sum of so many vregs, one after the other, stored; so is the partial sum `kept`."""
-    ops = [LocalOp(Role.LOAD, "", (), False, 0, 8 * k) for k in range(count)]
+    ops = [LocalOp(OperationRole.LOAD, "", (), False, 0, 8 * k) for k in range(count)]
     total = 0
     for k in range(1, count):
-        ops.append(LocalOp(Role.POINT, "vadd.f32", (Use(total), Use(k)), False))
+        ops.append(LocalOp(OperationRole.POINT, "vadd.f32", (Use(total), Use(k)), False))
         total = len(ops) - 1
     for value in {total, kept} - {-1}:
-        ops.append(LocalOp(Role.STORE, "", (Use(value),), False, 1, 8 * value))
+        ops.append(LocalOp(OperationRole.STORE, "", (Use(value),), False, 1, 8 * value))
     return Component(tuple(ops), (0, 1))
 
 
 def _balanced(count: int) -> Component:
-    ops = [LocalOp(Role.LOAD, "", (), False, 0, 8 * k) for k in range(count)]
+    ops = [LocalOp(OperationRole.LOAD, "", (), False, 0, 8 * k) for k in range(count)]
     left = list(range(count))
     while len(left) > 1:
-        ops.append(LocalOp(Role.POINT, "vadd.f32", (Use(left[0]), Use(left[1])), False))
+        ops.append(LocalOp(OperationRole.POINT, "vadd.f32", (Use(left[0]), Use(left[1])), False))
         left = [*left[2:], len(ops) - 1]
-    ops.append(LocalOp(Role.STORE, "", (Use(left[0]),), False, 1, 0))
+    ops.append(LocalOp(OperationRole.STORE, "", (Use(left[0]),), False, 1, 0))
     return Component(tuple(ops), (0, 1))
 
 
 def _streams(component: Component) -> list[int]:
     found = partial_values(component, direct_values(component))
-    return [sum(component.ops[i].role is Role.LOAD for i in part.ops) for part in found]
+    return [sum(component.ops[i].role is OperationRole.LOAD for i in part.ops) for part in found]
 
 
 def test_a_tree_is_cut_into_sums_of_eight() -> None:
@@ -83,7 +83,7 @@ def test_one_chain_is_not_cut() -> None:
 def test_what_others_read_stays() -> None:
     """Of sums of eight only those count that nothing else takes a part of."""
     whole = _balanced(16)
-    ops = (*whole.ops, LocalOp(Role.STORE, "", (Use(16),), False, 1, 8))
+    ops = (*whole.ops, LocalOp(OperationRole.STORE, "", (Use(16),), False, 1, 8))
     assert _streams(Component(ops, (0, 1))) == []
 
 

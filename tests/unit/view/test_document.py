@@ -13,7 +13,7 @@ from runtime.api import compile
 from runtime.machines import MachineOptions
 from tests.unit.runtime.test_origin_costs import LAYERS
 from tpuc.view.collect import ViewOptions, collect
-from tpuc.view.document import Document, Graph, KernelCode, Passes, plain
+from tpuc.view.document import Graph, KernelCode, Passes, ViewDocument, plain
 from tpuc.view.page_file import page_text, read_part
 
 OPTIONS = ViewOptions("v5e", CompileOptions(), MachineOptions())
@@ -21,16 +21,16 @@ PAGE = Path(__file__).resolve().parents[3] / "tpuc" / "view"
 
 
 @pytest.fixture(scope="module")
-def document() -> Document:
+def document() -> ViewDocument:
     return collect(LAYERS, "layers", OPTIONS)
 
 
 @pytest.fixture(scope="module")
-def page(document: Document) -> str:
+def page(document: ViewDocument) -> str:
     return page_text([document])
 
 
-def test_main_adds_up(document: Document) -> None:
+def test_main_adds_up(document: ViewDocument) -> None:
     main = document.main
     assert main.cycles == sum(main.causes.values())
     assert sum(site.cycles for site in main.sites) == main.cycles - main.causes["main"]
@@ -43,7 +43,7 @@ def test_main_adds_up(document: Document) -> None:
     assert all(0 <= number < len(main.origins) for site in main.sites for number in site.origins)
 
 
-def test_advice_is_that_of_the_report(document: Document) -> None:
+def test_advice_is_that_of_the_report(document: ViewDocument) -> None:
     report = compile(LAYERS).estimate()
     assert [row.saved for row in document.main.advice] == [
         round(advice.saved_cycles) for advice in report.advice
@@ -51,7 +51,7 @@ def test_advice_is_that_of_the_report(document: Document) -> None:
     assert all(row.lines and row.sites for row in document.main.advice) and report.advice
 
 
-def test_edits_lead_from_the_input_to_the_final_module(document: Document) -> None:
+def test_edits_lead_from_the_input_to_the_final_module(document: ViewDocument) -> None:
     passes = document.parts["passes"]
     assert isinstance(passes, Passes)
     lines = passes.text
@@ -70,7 +70,7 @@ def test_edits_lead_from_the_input_to_the_final_module(document: Document) -> No
     assert next(s.name for s in passes.steps if s.changed) != "layout-stripping"
 
 
-def test_graphs_name_operands_computations_and_origins(document: Document) -> None:
+def test_graphs_name_operands_computations_and_origins(document: ViewDocument) -> None:
     main, first, last = document.main, document.parts["graph.input"], document.parts["graph.final"]
     assert isinstance(first, Graph) and isinstance(last, Graph)
     (entry,) = (c for c in first.computations if c.role == "entry")
@@ -91,7 +91,7 @@ def test_graphs_name_operands_computations_and_origins(document: Document) -> No
         assert isinstance(body, int) and last.computations[body].role == "fused"
 
 
-def test_bundles_say_what_they_come_from(document: Document) -> None:
+def test_bundles_say_what_they_come_from(document: ViewDocument) -> None:
     for name in document.main.kernels:
         code = document.parts[f"kernel.{name}"]
         assert isinstance(code, KernelCode)
@@ -112,7 +112,7 @@ def test_bundles_say_what_they_come_from(document: Document) -> None:
         assert all(w.row + w.rows <= code.vmem_rows for w in code.windows)
 
 
-def test_the_page_holds_its_parts_and_needs_nothing_else(document: Document, page: str) -> None:
+def test_the_page_holds_its_parts_and_needs_nothing_else(document: ViewDocument, page: str) -> None:
     for name, part in document.parts.items():
         assert read_part(page, f"0.{name}") == json.loads(json.dumps(plain(part)))
     outside = re.sub(r"<script.*?</script>|<style>.*?</style>", "", page, flags=re.S)
@@ -132,7 +132,7 @@ def test_vendored_files_are_small_and_have_their_licences() -> None:
     assert all(name in (PAGE / "vendor" / "README.md").read_text() for name in scripts)
 
 
-def test_a_text_that_ends_a_script_does_not_end_it(document: Document) -> None:
+def test_a_text_that_ends_a_script_does_not_end_it(document: ViewDocument) -> None:
     document.main.model = "</script><script>alert(1)</script>"
     try:
         page = page_text([document])
