@@ -41,7 +41,7 @@ class _Value:
 
 _Path = tuple[int, ...]
 _Operands = tuple[HloInstruction, ...]
-_Frames = tuple[_Operands, ...]
+Frames = tuple[_Operands, ...]
 """Operands of the fusions a value lies in, innermost first."""
 
 
@@ -74,7 +74,7 @@ def trip_count(loop: HloInstruction) -> int | None:
     None when that is not known, or when it never ends.
     """
     condition, body = loop.condition, loop.body
-    root, frames = _inside(condition.root_instruction, ())
+    root, frames = inside(condition.root_instruction, ())
     if root.opcode == "constant":
         return None if root.literal.all() else 0
     if root.opcode != "compare" or not root.operands[0].array.dtype.is_integer:
@@ -161,7 +161,7 @@ def _follow_initial(loop: HloInstruction, element: int) -> int | None:
     return value.offset if value is not None and value.element < 0 else None
 
 
-def _inside(instr: HloInstruction, frames: _Frames) -> tuple[HloInstruction, _Frames]:
+def inside(instr: HloInstruction, frames: Frames) -> tuple[HloInstruction, Frames]:
     """What computes a value: the root of a fusion in its place, copies skipped."""
     while True:
         if instr.opcode == "fusion":
@@ -176,9 +176,9 @@ def _inside(instr: HloInstruction, frames: _Frames) -> tuple[HloInstruction, _Fr
             return instr, frames
 
 
-def _follow(instr: HloInstruction, path: _Path, frames: _Frames) -> _Value | None:
+def _follow(instr: HloInstruction, path: _Path, frames: Frames) -> _Value | None:
     """The scalar integer at `path` of a value."""
-    instr, frames = _inside(instr, frames)
+    instr, frames = inside(instr, frames)
     match instr.opcode:
         case "get-tuple-element":
             return _follow(instr.operands[0], (instr.index, *path), frames)
@@ -205,7 +205,7 @@ def _constant(instr: HloInstruction) -> _Value | None:
     return _Value(-1, int(literal.reshape(()))) if instr.array.dtype.is_integer else None
 
 
-def _sum(instr: HloInstruction, frames: _Frames) -> _Value | None:
+def _sum(instr: HloInstruction, frames: Frames) -> _Value | None:
     a, b = (_follow(operand, (), frames) for operand in instr.operands)
     if a is None or b is None or not instr.array.dtype.is_integer:
         return None

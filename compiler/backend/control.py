@@ -17,6 +17,7 @@ from compiler.analysis.aliasing import leaf_count
 from compiler.analysis.buffer_assignment import Allocation, BufferAssignment
 from compiler.analysis.scalar_unit import runs_on_scalar_unit
 from compiler.analysis.trip_count import expected_trips
+from compiler.analysis.unread_starts import is_unread
 from compiler.backend.kernel_calls import Place, Rows, kernel_interface, no_kernel
 from compiler.backend.kernel_library import KernelLibrary
 from compiler.backend.scalar import ScalarEmitter
@@ -72,7 +73,7 @@ class ControlLowering:
             lower = self._lower_opcode.get(instr.opcode)
             if lower is None:
                 raise no_kernel(instr)
-            if _has_no_elements(instr):
+            if _has_no_elements(instr) or is_unread(instr):
                 continue
             self.builder.source = instr.name
             lower(instr)

@@ -30,6 +30,7 @@ from compiler.analysis.iteration_space import iteration_space
 from compiler.analysis.kernel_vmem import arrangement, held_rows
 from compiler.analysis.loop_stacks import streamed_stacks
 from compiler.analysis.trip_count import expected_trips
+from compiler.analysis.unread_starts import is_overwritten
 from compiler.analysis.vmem_scope import scoped_bytes, scoped_chip
 from compiler.analysis.window_search import make_plan
 from compiler.analysis.windows import Blocks
@@ -102,7 +103,8 @@ class LoopKernel(ControlLowering):
         state = self._state(self.loop)
         stacks = streamed_stacks(state, body, self._leaves, self._excess_rows(body))
         self._streams = LoopStreams(b, stacks)
-        fetched = dict.fromkeys(leaf for leaf in state if not self._streams.has(leaf[1]))
+        wanted = [leaf for n, leaf in enumerate(state) if not is_overwritten(self.loop, n)]
+        fetched = dict.fromkeys(leaf for leaf in wanted if not self._streams.has(leaf[1]))
         kept = {place.offset for _, place in state if place.space == VMEM}
         for computation in body:
             for instr in computation:
