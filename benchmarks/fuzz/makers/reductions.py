@@ -125,7 +125,9 @@ def _start(scope: Scope, dtype: str, kind: str = "") -> Value:
 def _over(scope: Scope, x: Value) -> list[int]:
     over = sorted(scope.rng.sample(range(x.rank), scope.rng.randint(1, x.rank)))
     kept = math.prod(n for d, n in enumerate(x.dims) if d not in over)
-    return over if kept <= scope.most_elements else list(range(x.rank))  # of an array of nothing
+    return (
+        over if kept <= scope.program.most_elements else list(range(x.rank))
+    )  # of an array of nothing
 
 
 @maker("reduce", weight=3)
