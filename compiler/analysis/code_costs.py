@@ -108,20 +108,20 @@ class ConvolutionCosts(Costs):
 
     whole_piece = Cost(0.5, Unit.LOAD, _MEASURED, "a piece of whole tiles, features in all lanes")
     row_piece = Cost(1.5, Unit.LOAD, _MEASURED, "a piece of whole tiles of rows")
-    position_piece = Cost(3.5, Unit.XLU, _MEASURED, "a piece that begins at any row")
-    gathered_piece = Cost(3.5, Unit.XLU, _MEASURED, "a piece of a kernel that does nothing else")
-    band_piece = Cost(10, Unit.XLU, _MEASURED, "a piece of a kernel that is made a band")
-    band_register = Cost(140, Unit.XLU, _MEASURED, "a register of one, whatever it is made of")
-    transposed_block = Cost(80, Unit.TRANSPOSE, _ASSUMED, "a 128x128 block of bf16, turned")
-    gathered_block = Cost(160, Unit.TRANSPOSE, _ASSUMED, "one whose rows are parts of slices")
-    plane = Cost(10, Unit.XLU, _MEASURED, "a register of a plane, moved by a tap and added")
-    part = Cost(30, Unit.XLU, _ASSUMED, "a register put together of lanes from within a tile")
+    position_piece = Cost(3.5, Unit.CYCLE, _MEASURED, "a piece that begins at any row")
+    gathered_piece = Cost(3.5, Unit.CYCLE, _MEASURED, "a piece of a kernel that does nothing else")
+    band_piece = Cost(10, Unit.CYCLE, _MEASURED, "a piece of a kernel that is made a band")
+    band_register = Cost(140, Unit.CYCLE, _MEASURED, "a register of one, whatever it is made of")
+    transposed_block = Cost(80, Unit.CYCLE, _ASSUMED, "a 128x128 block of bf16, turned")
+    gathered_block = Cost(160, Unit.CYCLE, _ASSUMED, "one whose rows are parts of slices")
+    plane = Cost(10, Unit.CYCLE, _MEASURED, "a register of a plane, moved by a tap and added")
+    part = Cost(30, Unit.CYCLE, _ASSUMED, "a register put together of lanes from within a tile")
 
 
 class OrderCosts(Costs):
     """Of arrays in an order of dimensions, and of what it takes to change that."""
 
-    tile_transfer = Cost(7.5, Unit.BYTE, _ASSUMED, "a tile moved between HBM and VMEM")
+    tile_transfer = Cost(7.5, Unit.CYCLE, _ASSUMED, "a tile stored or read, with what handles it")
     turn = Cost(3, Unit.TRANSPOSE, _ASSUMED, "another dimension along lanes: a register, turned")
     small_turn = Cost(36, Unit.TRANSPOSE, _ASSUMED, "a register that is turned by itself")
     gather = Cost(

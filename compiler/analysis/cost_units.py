@@ -42,7 +42,7 @@ class Unit(enum.Enum):
     TRANSPOSE = "a transpose unit until its results can be read"
     INDEXED_LOAD = "an indexed load"
     INDEXED_STORE = "an indexed store"
-    BYTE = "a byte of HBM"
+    CYCLE = "a cycle: nothing else that it follows is known"
     TRANSFER = "a transfer of one tile, on the engine"
     ROUND_TRIP = "a transfer until it has been waited for"
     KERNEL = "a kernel's launch, its first fetch and its last write-back"
@@ -65,8 +65,8 @@ def unit_cycles(unit: Unit, chip: Chip) -> float:
             return chip.load_indexed_cycles / chip.slot_count(Slot.LOAD)
         case Unit.INDEXED_STORE:
             return chip.store_indexed_cycles / chip.slot_count(Slot.STORE)
-        case Unit.BYTE:
-            return 1 / chip.hbm_bytes_per_cycle
+        case Unit.CYCLE:
+            return 1
         case Unit.TRANSFER:
             return dma_cost(HBM, VMEM, chip).cycles(_TILE_BYTES)
         case Unit.ROUND_TRIP:
