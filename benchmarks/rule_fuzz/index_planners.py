@@ -151,23 +151,31 @@ def _scatter(g: Generator, wanted: Wanted) -> Plan:
 
 
 def _scatter_to_rows(g: Generator, wanted: Wanted) -> Plan:
-    """One update for every row."""
+    """One update for every row, of one element or of whole other dimensions."""
     rank = len(wanted.dims)
     at = rank - 1 if g.chance(0.8) else g.integer(0, rank - 1)
-    rows = tuple(n for d, n in enumerate(wanted.dims) if d != at)
-    lead = tuple(range(rank - 1))
+    others = [d for d in range(rank) if d != at]
+    window = [d for d in others if g.chance(0.4)] if g.chance(0.4) else []
+    lead = [d for d in others if d not in window]
+    rows = tuple(wanted.dims[d] for d in lead)
     dims = (*rows, 1) if g.chance(0.5) else rows
+    places = sorted(g.rng.choice(rank - 1, len(window), replace=False).tolist()) if window else []
+    numbers, slices = iter(rows), iter(window)
+    update = [
+        wanted.dims[next(slices)] if place in places else next(numbers) for place in range(rank - 1)
+    ]
     attrs: dict[str, object] = {
-        "update_window_dims": (),
+        "update_window_dims": tuple(places),
         "inserted_window_dims": (at,),
         "scatter_dims_to_operand_dims": (at,),
-        "input_batching_dims": tuple(d for d in range(rank) if d != at),
-        "scatter_indices_batching_dims": lead,
-        "index_vector_dim": rank - 1,
+        "input_batching_dims": tuple(lead),
+        "scatter_indices_batching_dims": tuple(range(len(lead))),
+        "index_vector_dim": len(lead),
         **_combiner(g, wanted.dtype),
     }
     indices = g.indices(Wanted(_index_type(g), dims), wanted.dims[at])
-    return Plan((wanted, indices, wanted.like(rows)), attrs)
+    operand = g.splat(wanted) if window and g.chance(0.8) else wanted
+    return Plan((operand, indices, wanted.like(tuple(update))), attrs)
 
 
 INDEX_PLANNERS: dict[str, Planner] = {

@@ -349,27 +349,58 @@ def _mask(near: HloInstruction, index: HloInstruction, dims: Dims, dim: int) -> 
 # scatter one per row == position == index ? f(x, u) : x (an index outside matches no position)
 @rule("scatter-one-per-row", Op("scatter"), Freedom.OVERFLOW)
 def scatter_one_per_row(instr: HloInstruction, _: Match) -> HloInstruction | None:
-    """A select: each row has exactly one update, so nothing is combined twice."""
+    """A select: each row has exactly one update, so nothing is combined twice.
+
+    An update may be a slice along other dimensions where the operand is one value: that is written as a
+    whole anyway.
+    """
     if len(instr.operands) != 3 or len(instr.scatter_dims_to_operand_dims) != 1:
         return None
-    operand, indices, update = instr.operands
-    if any(update.array.dims[d] != 1 for d in instr.update_window_dims):
+    operand, indices = instr.operands[:2]
+    dims = operand.array.dims
+    slices = _sliced_dims(instr)
+    if slices is None or (slices and splat_value(operand) is None):
         return None
-    batching = (
-        instr.input_batching_dims,
-        instr.scatter_indices_batching_dims,
-    )
-    vector_dim = instr.index_vector_dim
-    access = _row_access(
-        indices, operand.array.dims, instr.scatter_dims_to_operand_dims, batching, vector_dim
-    )
+    batching = (instr.input_batching_dims, instr.scatter_indices_batching_dims)
+    along = instr.scatter_dims_to_operand_dims
+    whole = tuple(1 if d in slices else n for d, n in enumerate(dims))
+    access = _row_access(indices, whole, along, batching, instr.index_vector_dim)
     if access is None:
         return None
-    mapping = tuple(d for d in range(operand.array.rank) if d != access.dim)
-    rows = make.reshape(update, access.row_dims)
-    wide = make.broadcast(rows, operand.array.dims, mapping)
-    combined = combine(instr, operand, wide)
+    others = tuple(d for d in range(len(dims)) if d != access.dim)
+    inside = tuple(dims[d] for d in others)
+    rows = make.reshape(_in_operand_order(instr, slices), inside)
+    combined = combine(instr, operand, make.broadcast(rows, dims, others))
     if combined is None:
         return None
-    mask = _mask(instr, access.index, operand.array.dims, access.dim)
+    kept = tuple(n for n, d in enumerate(others) if d not in slices)
+    index = make.reshape(access.index, tuple(inside[n] for n in kept))
+    mask = _mask(instr, make.broadcast(index, inside, kept), dims, access.dim)
     return emit(instr, "select", instr.array, (mask, combined, operand))
+
+
+def _sliced_dims(scatter: HloInstruction) -> dict[int, int] | None:
+    """The operand's dimensions of which an update has all elements, and the update's that they are.
+
+    Dimensions of one element aside; None if an update has some elements of another.
+    """
+    operand, _, update = scatter.operands
+    gone = {*scatter.inserted_window_dims, *scatter.input_batching_dims}
+    inside = [d for d in range(operand.array.rank) if d not in gone]
+    pairs = zip(inside, scatter.update_window_dims, strict=True)
+    found = {d: u for d, u in pairs if update.array.dims[u] != 1}
+    is_whole = all(operand.array.dims[d] == update.array.dims[u] for d, u in found.items())
+    return (
+        found if is_whole and not found.keys() & {*scatter.scatter_dims_to_operand_dims} else None
+    )
+
+
+def _in_operand_order(scatter: HloInstruction, slices: dict[int, int]) -> HloInstruction:
+    """The update with its dimensions of several elements as the operand has them, the others last."""
+    update = scatter.operands[2]
+    single = [d for d, n in enumerate(update.array.dims) if n == 1]
+    taken = {*single, *slices.values()}
+    numbers = [d for d in range(update.array.rank) if d not in taken]
+    rows = [d for d in scatter.input_batching_dims if scatter.operands[0].array.dims[d] != 1]
+    places = {**slices, **dict(zip(rows, numbers, strict=True))}
+    return make.transpose(update, (*(places[d] for d in sorted(places)), *single))

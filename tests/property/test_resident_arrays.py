@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from compiler.analysis.code_costs import KernelCosts
 from compiler.analysis.tiled_layout import VMEM
 from compiler.driver import CompileOptions, compile_module
 from compiler.hlo.parser import parse_module
@@ -102,8 +103,9 @@ def test_what_is_fetched_for_later_kernels_keeps_its_value(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Fetched as often as there is time, whether it pays or not."""
-    for name in ("_LEAST_BYTES", "_LEAST_SAVED", "_LEAST_SHARE"):
+    for name in ("_LEAST_BYTES", "_LEAST_SHARE"):
         monkeypatch.setattr(vmem_prefetch, name, -1)
+    monkeypatch.setattr(KernelCosts, "fetched_array", -1)
     chip = replace(load_chip("v5e"), matmul_cycles=256)
     fetched = 0
     for seed in range(COUNT or 6):
