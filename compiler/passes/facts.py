@@ -172,6 +172,7 @@ CONTRACTS: Mapping[str, Contract] = {
     "small-dot-expander": Contract(requires=(BARE_SHAPES, LANES)),
     "dot-canonicalizer": Contract(requires=(BARE_SHAPES,)),
     "row-merging": Contract(requires=(BARE_SHAPES,), establishes=(DOTS_OF_MATRICES,)),
+    "invariant-turns": Contract(requires=(BARE_SHAPES, NO_CALLS, FLAT_TUPLES)),
     "turn-splitting": Contract(requires=(BARE_SHAPES, NO_CALLS)),
     "row-alignment": Contract(requires=(BARE_SHAPES, NO_CALLS)),
     "operand-rounding": Contract(requires=(BARE_SHAPES, NO_CALLS)),

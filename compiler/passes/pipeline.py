@@ -52,6 +52,7 @@ from compiler.passes.facts import order_of_facts
 from compiler.passes.fusion import fuse
 from compiler.passes.fusion_legalizer import legalize_fusions
 from compiler.passes.gather_canonicalizer import canonicalize_gathers
+from compiler.passes.invariant_turns import turn_before_loops
 from compiler.passes.lane_packing import pack_lanes
 from compiler.passes.layout_assignment import assign_layouts
 from compiler.passes.layout_stripping import strip_layouts
@@ -144,6 +145,7 @@ PASSES: dict[str, Pass] = {
         FunctionPass("operand-rounding", round_operands),
         FunctionPass("dimension-order", order_dimensions),
         FunctionPass("row-merging", merge_rows),
+        FunctionPass("invariant-turns", turn_before_loops),
         FunctionPass("turn-splitting", split_turns),
         FunctionPass("fusion", fuse),
         FunctionPass("wrap-fusions", wrap_fusions),
@@ -230,6 +232,7 @@ PIPELINE: tuple[str, ...] = (
     "algebraic-simplifier",
     "cse",
     "dce",
+    "invariant-turns",
     "turn-splitting",
     "fusion",
     "wrap-fusions",
@@ -353,6 +356,8 @@ MUST_PRECEDE: tuple[Edge, ...] = (  # besides `facts.order_of_facts`
     ("dimension-order", "row-merging", "it chooses the order of rows that are still apart"),
     ("dot-canonicalizer", "row-merging", "it leaves the rows of few features apart"),
     ("algebraic-simplifier", "turn-splitting", "it would make one transpose of both again"),
+    ("dimension-order", "invariant-turns", "it leaves transposes of what a loop reads"),
+    ("invariant-turns", "turn-splitting", "one turn before a loop is split as any other"),
     ("dimension-order", "turn-splitting", "it leaves transposes between two orders"),
     ("turn-splitting", "fusion", "the turned array is stored between two kernels"),
     ("dot-canonicalizer", "fusion", "an epilogue is fused when it has the canonical dimensions"),

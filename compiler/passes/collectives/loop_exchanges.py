@@ -21,11 +21,12 @@ from compiler.hlo.call_graph import control_computations, drop_unreachable, sort
 from compiler.hlo.cloning import clone, clone_computation
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.opcodes import OPCODES, Trait
-from compiler.hlo.shape import ArrayShape, TupleShape
+from compiler.hlo.shape import ArrayShape
 from compiler.passes.collectives.halves import can_split
 from compiler.passes.collectives.latency_hiding import peak_bytes, running_times, turn_cycles
 from compiler.passes.context import PassContext
 from compiler.rewrite.graph import emit, has_side_effect, remove_dead
+from compiler.rewrite.loop_growth import add_state, can_grow
 
 Instr = HloInstruction
 
@@ -59,14 +60,8 @@ def move_out_of_loops(module: HloModule, context: PassContext) -> bool:
 
 
 def _can_grow(loop: Instr) -> bool:
-    """Whether a loop runs so often as is known, and its state is read by elements and made of a tuple."""
-    condition, body = loop.condition, loop.body
-    ends = (loop, condition.parameters[0], body.parameters[0])
-    is_plain = loop.operands[0].opcode == body.root_instruction.opcode == "tuple"
-    is_read = all(u.opcode == "get-tuple-element" for end in ends for u in end.users)
-    is_root = any(end.computation is not None and end.computation.root is end for end in ends)
-    is_bound = any(i.control_predecessors() for i in (*body, *(loop.computation or ())))
-    return is_plain and is_read and not is_root and not is_bound and _trips(loop) >= _LEAST_TRIPS
+    """Whether a loop runs so often as is known, and may carry one more value."""
+    return can_grow(loop) and _trips(loop) >= _LEAST_TRIPS
 
 
 def _trips(loop: Instr) -> int:
@@ -223,15 +218,9 @@ class _Loop:
 
     def _grow(self, first: Instr, following: Instr) -> None:
         """One more element of the state."""
-        initial, root = self.loop.operands[0], self.body.root_instruction
-        shape = TupleShape((*(value.shape for value in initial.operands), first.shape))
-        state = emit(initial, "tuple", shape, [*initial.operands, first])
-        assert initial.computation is not None
-        _place(initial.computation, [state], before=self.loop)
-        self.loop.set_operands([state])
-        self.body.root = emit(root, "tuple", shape, [*root.operands, following])
-        for end in (self.loop, self.loop.condition.parameters[0], self.parameter):
-            end.shape = shape
+        state = add_state(self.loop, first, following)
+        assert state.computation is not None
+        _place(state.computation, [state], before=self.loop)
 
 
 def _unused(moved: _Moved) -> list[Instr]:
