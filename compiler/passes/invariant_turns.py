@@ -12,6 +12,7 @@ and kept, by the costs of `dimension-order`.
 from __future__ import annotations
 
 from compiler.analysis.code_costs import OrderCosts
+from compiler.analysis.loop_invariants import invariant_elements
 from compiler.analysis.tiled_layout import byte_size
 from compiler.analysis.trip_count import expected_trips
 from compiler.hlo.call_graph import control_computations
@@ -61,11 +62,7 @@ def _invariant_source(instr: Instr, body: HloComputation) -> Instr | None:
     """The element of the state, the same in every turn, that an array is another view of."""
     while instr.opcode in _VIEWS:
         instr = instr.operands[0]
-    if instr.opcode != "get-tuple-element" or instr.operands[0] is not body.parameters[0]:
-        return None
-    following = body.root_instruction.operands[instr.index]
-    is_same = following.opcode == "get-tuple-element" and following.index == instr.index
-    return instr if is_same and following.operands[0] is body.parameters[0] else None
+    return instr if instr in invariant_elements(body) else None
 
 
 def _pays(turn: Instr, loop: Instr, chip: Chip) -> bool:

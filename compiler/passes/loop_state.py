@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from compiler.analysis.loop_invariants import elements, is_invariant
 from compiler.hlo.call_graph import control_computations
 from compiler.hlo.cloning import clone
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
@@ -47,16 +48,6 @@ def _parts(loop: Instr) -> tuple[HloComputation, HloComputation]:
     return condition, body
 
 
-def _elements(value: Instr, index: int) -> list[Instr]:
-    """Where an element of a tuple is read."""
-    return [u for u in value.users if u.opcode == "get-tuple-element" and u.index == index]
-
-
-def _is_invariant(body: HloComputation, index: int) -> bool:
-    root = body.root_instruction
-    return root.opcode == "tuple" and root.operands[index] in _elements(body.parameters[0], index)
-
-
 # Constants.
 
 
@@ -64,11 +55,11 @@ def _sink_constants(loop: Instr) -> int:
     condition, body = _parts(loop)
     replaced = 0
     for index, value in enumerate(loop.operands[0].operands):
-        if not _is_constant(value) or not _is_invariant(body, index):
+        if not _is_constant(value) or not is_invariant(body, index):
             continue
         kept = body.root_instruction.operands[index]
         for computation in (condition, body):
-            for element in _elements(computation.parameters[0], index):
+            for element in elements(computation.parameters[0], index):
                 users = [user for user in element.users if user is not body.root]
                 if users:
                     replaced += 1
@@ -147,7 +138,7 @@ def _kept_shape(whole: Instr, kept: list[int]) -> TupleShape:
 
 def _use_initial_values(loop: Instr, body: HloComputation) -> int:
     """What a loop leaves as it is has after it the value it had before."""
-    found = [e for e in loop.users if _is_invariant(body, e.index) and not is_dead(e)]
+    found = [e for e in loop.users if is_invariant(body, e.index) and not is_dead(e)]
     for element in found:
         element.replace_all_uses_with(loop.operands[0].operands[element.index])
     return len(found)

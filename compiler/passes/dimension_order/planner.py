@@ -12,9 +12,7 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from compiler.analysis.code_costs import KernelCosts, OrderCosts
-from compiler.analysis.trip_count import expected_trips
-from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
-from compiler.hlo.opcodes import OPCODES, Trait
+from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.shape import ArrayShape, TupleShape
 from compiler.passes.dimension_order.arrays import HANDED_ON, Arrays, array_leaves
 from compiler.passes.dimension_order.dots import (
@@ -49,6 +47,7 @@ from compiler.passes.dimension_order.slabs import (
     slab_cycles,
     slab_transfer_cycles,
 )
+from compiler.passes.dimension_order.weights import invariant_turns, weights
 from compiler.passes.dot_canonicalizer import dot_sides
 from compiler.rewrite.dims import without_ones
 from tpu_sim.isa.chips import Chip
@@ -73,8 +72,6 @@ _ROUNDS = 2
 """Arrays are looked at once more after a move: what it saved hides no other move any longer."""
 _MOST_ARRAYS = 64
 """Arrays that are looked at."""
-_UNKNOWN_TRIPS = 10
-_OTHER_BRANCH = 0.05
 _STORED_FOR = HANDED_ON | {"dot"}
 _ROW_TURN = 2.0
 """How many times dearer a reordering is beside a product of few features, whose windows are small."""
@@ -90,7 +87,8 @@ class OrderPlan:
         self.computations = self.arrays.computations
         self.orders: Orders = {}
         self.module = module
-        self._weights = _weights(module)
+        self._weights = weights(module)
+        self._turns = invariant_turns(self.computations)
         self._costs = costs = OrderCosts.of(chip)
         self._room_cycles = chip.hbm_bytes / _ROOM_SHARE / TILE_BYTES * costs.tile_transfer
         self._least_move = self._least_saved = KernelCosts.of(chip).order_move
@@ -183,7 +181,8 @@ class OrderPlan:
             instr.operands, taken.operands, self.operand_orders(instr), strict=True
         ):
             if order != lies and isinstance(operand.shape, ArrayShape):
-                total += reorder_cycles(operand.array, lies, order, costs, breaks_lanes, is_moved)
+                turned = reorder_cycles(operand.array, lies, order, costs, breaks_lanes, is_moved)
+                total += turned / self._turns.get(operand, 1.0)
         if instr.opcode == "dot" and is_row_dot(instr):
             total *= _ROW_TURN
         if total and instr.opcode == "reshape" and _is_for_matrix_unit(instr):
@@ -463,29 +462,3 @@ def _with_minor(shape: ArrayShape, second: int, minor: int) -> Order:
     ones = [d for d in range(shape.rank) if shape.dims[d] == 1]
     rest = [d for d in range(shape.rank) if d not in (second, minor) and d not in ones]
     return (*ones, *rest, *((second,) if second >= 0 else ()), minor)
-
-
-def _weights(module: HloModule) -> dict[HloComputation | None, float]:
-    """How often each computation runs."""
-    weights: dict[HloComputation | None, float] = {module.entry: 1.0}
-    pending = [module.entry]
-    while pending:
-        computation = pending.pop()
-        for instr in computation:
-            if not OPCODES[instr.opcode].has(Trait.HANDS_STATE):
-                continue
-            for called, times in _runs(instr):
-                weights[called] = weights.get(called, 0.0) + times * weights[computation]
-                pending.append(called)
-    return weights
-
-
-def _runs(instr: Instr) -> Iterator[tuple[HloComputation, float]]:
-    """What control flow runs, and how often by the best guess."""
-    called = instr.called_computations()
-    if instr.opcode == "while":
-        found = expected_trips(instr)
-        yield from ((c, float(_UNKNOWN_TRIPS if found is None else found)) for c in called)
-        return
-    for branch in called:  # an estimate without values takes the last one, too
-        yield branch, 1.0 if branch is called[-1] else _OTHER_BRANCH
