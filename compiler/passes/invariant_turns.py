@@ -31,7 +31,6 @@ _LEAST_GAIN = 2.0
 """How many times the cycles before the loop those in it must be."""
 _HBM_SHARE = 32
 """An array larger than this part of the memory is not kept a second time."""
-_VIEWS = frozenset({"reshape", "transpose"})
 
 
 def turn_before_loops(module: HloModule, context: PassContext) -> bool:
@@ -60,7 +59,7 @@ def _move_turns(loop: Instr, chip: Chip) -> int:
 
 def _invariant_source(instr: Instr, body: HloComputation) -> Instr | None:
     """The element of the state, the same in every turn, that an array is another view of."""
-    while instr.opcode in _VIEWS:
+    while instr.opcode == "transpose" or instr.opcode == "reshape":
         instr = instr.operands[0]
     return instr if instr in invariant_elements(body) else None
 
