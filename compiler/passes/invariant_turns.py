@@ -35,13 +35,13 @@ _HBM_SHARE = 32
 
 def turn_before_loops(module: HloModule, context: PassContext) -> bool:
     """Move transposes of what loops do not change before them, inner loops first."""
-    is_changed = unshare(module)
+    unshared = unshare(module)
     for computation in control_computations(module):
         for loop in [i for i in computation if i.opcode == "while"]:
             if can_grow(loop):
                 context.counts["transposes"] += _move_turns(loop, context.chip)
         computation.sort()
-    return is_changed or bool(context.counts["transposes"])
+    return bool(unshared or context.counts["transposes"])
 
 
 def _move_turns(loop: Instr, chip: Chip) -> int:
@@ -88,7 +88,7 @@ def _carry(turn: Instr, source: Instr, loop: Instr) -> None:
     assert loop.computation is not None
     for view in reversed(chain):
         made = clone(view, loop.computation, [made])
-    number = {"index": len(loop.operands[0].operands)}
+    number: dict[str, object] = {"index": len(loop.operands[0].operands)}
     parameter = loop.body.parameters[0]
     element = emit(turn, "get-tuple-element", turn.array, [parameter], number)
     turn.replace_all_uses_with(element)
