@@ -242,22 +242,36 @@ class _ReduceStage:
         return [state[0] for state in self._finished(kept, 0, states)]
 
     def _states_of(self, tiles: Sequence[TilePoint]) -> list[list[State]]:
-        """The states of each phase of each kept tile's rows, one tile's after the other's."""
-        sums = self._empty(tiles)
-        for point in tile_points(self._plan.reduced):
-            self._take_in(sums, tiles, point)
-        return [one.total() for one in sums]
+        """The states of each phase of each kept tile's rows, one tile's after the other's.
 
-    def _empty(self, tiles: Sequence[TilePoint]) -> list[Accumulators]:
+        Of a single tile phase after phase is gone over, which takes fewer registers.
+        """
+        places = self._places(tiles)
+        groups = [[place] for place in places] if len(tiles) == 1 else [places]
+        states: list[list[State]] = []
+        for group in groups:
+            sums = self._empty(len(tiles), len(group))
+            for point in tile_points(self._plan.reduced):
+                self._take_in(sums, group, point)
+            states += [one.total() for one in sums]
+        return states
+
+    def _places(self, tiles: Sequence[TilePoint]) -> list[tuple[TilePoint, int]]:
+        """The phases of kept tiles' rows."""
+        return list(itertools.product(tiles, range(self._parts)))
+
+    def _empty(self, tiles: int, states: int) -> list[Accumulators]:
         """Running states of kept tiles; those of several do not wait for each other anyway."""
-        count = ACCUMULATORS if len(tiles) == 1 else 1
-        return [Accumulators(self._combine, count) for _ in range(len(tiles) * self._parts)]
+        count = ACCUMULATORS if tiles == 1 else 1
+        return [Accumulators(self._combine, count) for _ in range(states)]
 
     def _take_in(
-        self, sums: Sequence[Accumulators], tiles: Sequence[TilePoint], point: TilePoint
+        self,
+        sums: Sequence[Accumulators],
+        places: Sequence[tuple[TilePoint, int]],
+        point: TilePoint,
     ) -> None:
-        """Add one reduced tile's values to the running states of kept tiles."""
-        places = itertools.product(tiles, range(self._parts))
+        """Add one reduced tile's values to the running states of kept tiles' phases."""
         for (kept, part), one in zip(places, sums, strict=True):
             for inner in range(self._inner_parts):
                 one.add(self._values(kept, point, part, inner))
@@ -276,7 +290,7 @@ class _ReduceStage:
     def _looped(self, cost: int, tiles: Sequence[TilePoint], body_ops: int = BODY_OPS) -> None:
         """The same for some kept tiles, with their states in VMEM between iterations of loops over the
         reduced tiles."""
-        places = [(kept, part) for kept in tiles for part in range(self._parts)]
+        places = self._places(tiles)
         for slot in range(len(places)):
             self._save(slot, [self._identity(n) for n in range(len(self._reducers))])
 
@@ -284,7 +298,7 @@ class _ReduceStage:
 
         @contextmanager
         def block() -> Iterator[None]:
-            sums[:] = self._empty(tiles)
+            sums[:] = self._empty(len(tiles), len(places))
             for slot, one in enumerate(sums):
                 one.add(self._restored(slot))
             yield
@@ -292,7 +306,7 @@ class _ReduceStage:
                 self._save(slot, one.total())
 
         def body(point: TilePoint) -> None:
-            self._take_in(sums, tiles, point)
+            self._take_in(sums, places, point)
 
         loops = TileLoops(self._emitter.builder, self._emitter.sregs, block, parallel=False)
         loops.run(self._plan.reduced, cost, body, body_ops)
