@@ -188,8 +188,13 @@ def _is_assignment(body: HloComputation) -> bool:
 
 
 def _rounds_each_update(monoid: Monoid, flat: Array) -> bool:
-    """Whether the order of updates matters: sums of narrow floats are rounded after each."""
-    return widen(flat) is not flat and monoid.opcode in ("add", "multiply")
+    """Whether updates are taken in one by one as the operation itself does it.
+
+    Sums of narrow floats are rounded after each; NumPy multiplies complex numbers in place without the
+    multiply-add that it has for arrays.
+    """
+    is_narrow = widen(flat) is not flat and monoid.opcode in ("add", "multiply")
+    return is_narrow or (flat.dtype.kind == "c" and monoid.opcode == "multiply")
 
 
 def _scatter_monoid(flat: Array, targets: Array, line: Array, monoid: Monoid) -> Array:
