@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-import ast
-from pathlib import Path
+from tests.architecture.sources import modules, source
 
-COMPILER = Path(__file__).parents[2] / "compiler"
 ELSEWHERE = {
-    "passes/fusion_cuts.py: _LEAST_CYCLES": "a kernel that is worth the compiler's time",
+    "compiler.passes.fusion_cuts: _LEAST_CYCLES": "a kernel that is worth the compiler's time",
 }
-
-
-def _numbers(tree: ast.Module) -> list[str]:
-    """Names that a module gives to numbers."""
-    return [
-        target.id
-        for node in tree.body
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    ]
 
 
 def test_constants_of_cycles_are_rows_of_code_costs() -> None:
     found = {
-        f"{path.relative_to(COMPILER).as_posix()}: {name}"
-        for path in sorted(COMPILER.rglob("*.py"))
-        for name in _numbers(ast.parse(path.read_text(encoding="utf-8")))
+        f"{module}: {name}"
+        for module in modules()
+        if module.split(".")[0] == "compiler"
+        for assigned in source(module).constants
+        if assigned.is_one_constant
+        for name in assigned.names
         if "CYCLES" in name
     }
     assert found == ELSEWHERE.keys(), "rows of compiler/analysis/code_costs.py follow the chip"

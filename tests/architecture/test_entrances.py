@@ -5,13 +5,13 @@ The product's own imports are meant: tests and benchmarks look into any file.
 
 from __future__ import annotations
 
-import ast
 import re
 from functools import cache
 
 import pytest
 
-from tests.architecture.test_layers import edges, modules, tree_of
+from tests.architecture.sources import modules, source
+from tests.architecture.test_layers import edges
 
 FOLDERS = sorted(name for name, path in modules().items() if path.name == "__init__.py")
 _SAID = re.compile(
@@ -35,7 +35,7 @@ def _entered() -> dict[str, set[str]]:
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_what_a_folder_says_may_be_imported_is_what_is(folder: str) -> None:
-    said = _SAID.search(ast.get_docstring(tree_of(modules()[folder])) or "")
+    said = _SAID.search(source(folder).docstring)
     assert said, (
         f"{folder}/__init__.py says neither 'To be imported from outside: `a`, `b`.' nor 'Any file may be "
         "imported.' nor 'Nothing here is to be imported.'"

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 
 import networkx as nx
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("compiler", "runtime", "tpu_sim", "tpuc")
+from tests.architecture.sources import PACKAGES, modules, source
 
 LAYER = {
     "compiler.diagnostics": 0,
@@ -43,44 +39,16 @@ SIM_LAYER = {
 }
 
 
-def module_name(path: Path) -> str:
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-@cache
-def modules() -> dict[str, Path]:
-    return {
-        module_name(path): path
-        for package in PACKAGES
-        for path in sorted((ROOT / package).rglob("*.py"))
-    }
-
-
-@cache
-def tree_of(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
-
-
-def imports_of(path: Path, known: dict[str, Path]) -> Iterator[str]:
-    for node in ast.walk(tree_of(path)):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            for alias in node.names:
-                full = f"{node.module}.{alias.name}"
-                yield full if full in known else node.module
-
-
 @cache
 def edges() -> list[tuple[str, str]]:
+    """Modules with those of the product that they import."""
     known = modules()
-    return [
-        (name, target)
-        for name, path in known.items()
-        for target in imports_of(path, known)
-        if target.split(".")[0] in PACKAGES
+    named = [
+        (name, f"{module}.{part}" if f"{module}.{part}" in known else module)
+        for name in known
+        for module, part in source(name).imports
     ]
+    return [(name, target) for name, target in named if target.split(".")[0] in PACKAGES]
 
 
 def layer(name: str, table: dict[str, int]) -> int | None:
@@ -130,12 +98,5 @@ def test_there_are_no_import_cycles() -> None:
 @pytest.mark.parametrize("name", sorted(name for name in modules() if name.split(".")[0] != "tpuc"))
 def test_imports_stand_at_the_top_of_a_file(name: str) -> None:
     """The facade alone loads lazily."""
-    tree = tree_of(modules()[name])
-    inner = [
-        node.lineno
-        for function in ast.walk(tree)
-        if isinstance(function, ast.FunctionDef)
-        for node in ast.walk(function)
-        if isinstance(node, ast.Import | ast.ImportFrom)
-    ]
+    inner = source(name).inner_imports
     assert not inner, f"{name}: imports inside functions at lines {inner}"

@@ -6,13 +6,7 @@ here with its reason.
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator
-from pathlib import Path
-
-from compiler.hlo.opcodes import OPCODES
-
-ROOT = Path(__file__).resolve().parents[2] / "compiler"
+from tests.architecture.sources import ROOT, modules, source
 
 REASONS = {
     (
@@ -150,24 +144,12 @@ REASONS = {
 """File and opcodes of the sets that no trait says, and why they are written out."""
 
 
-def written_sets(path: Path) -> Iterator[frozenset[str]]:
-    """Literal sets, tuples and lists of opcodes, but those that a pattern names (``Op((...), X)``)."""
-    tree = ast.parse(path.read_text())
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    patterns = {a for call in calls if getattr(call.func, "id", "") == "Op" for a in call.args}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Set | ast.Tuple | ast.List) and node not in patterns:
-            words = [e.value for e in node.elts if isinstance(e, ast.Constant)]
-            if 1 < len(words) == len(node.elts) and all(word in OPCODES for word in words):
-                yield frozenset(words)
-
-
 def test_sets_of_opcodes_are_made_of_traits() -> None:
     found = {
-        (path.relative_to(ROOT).as_posix(), " ".join(sorted(opcodes)))
-        for path in ROOT.rglob("*.py")
-        if path.relative_to(ROOT).parts[0] != "hlo"
-        for opcodes in written_sets(path)
+        (path.relative_to(ROOT / "compiler").as_posix(), " ".join(sorted(opcodes)))
+        for name, path in modules().items()
+        if name.startswith("compiler.") and not f"{name}.".startswith("compiler.hlo.")
+        for opcodes in source(name).opcode_sets
     }
     news = sorted(f"{path}: {opcodes}" for path, opcodes in found - REASONS.keys())
     assert not news, "ask for a trait of compiler/hlo/ops:\n" + "\n".join(news)
