@@ -46,8 +46,8 @@ less {
 condition {
   s = (s32[], f32[64,256]) parameter(0)
   i = s32[] get-tuple-element(s), index=0
-  four = s32[] constant(4)
-  ROOT go = pred[] compare(i, four), direction=LT
+  two = s32[] constant(2)
+  ROOT go = pred[] compare(i, two), direction=LT
 }
 
 ENTRY main {
