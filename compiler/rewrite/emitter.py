@@ -101,6 +101,10 @@ class Emitter(HloBuilder):
         """s32 position along a dimension."""
         return self.iota(S32, dims, dim % len(dims))
 
+    def apart(self, operand: Instr) -> Instr:
+        """The value, not to be fused with what reads it."""
+        return self.instruction("opt-barrier", (operand,), None, operand.shape)
+
     # Computations.
 
     def loop(self, count: int, state: Sequence[Instr], step: Step) -> list[Instr]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 
+from compiler.analysis import vmem_shares
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.builder import HloBuilder
 from compiler.hlo.dtypes import PRED, S32
@@ -22,7 +24,14 @@ from compiler.passes.expanders.factorizations import (
 from compiler.passes.expanders.lapack import lapack_results, results_as_declared
 from compiler.passes.expanders.linear_algebra import working
 from compiler.passes.expanders.topk_expander import MAX_K
-from compiler.passes.expanders.topk_groups import can_group, saves_rounds, topk_by_groups
+from compiler.passes.expanders.topk_groups import (
+    can_group,
+    groups_cycles,
+    saves_rounds,
+    sort_cycles,
+    topk_by_groups,
+)
+from compiler.passes.expanders.topk_halving import can_halve, halving_cycles, topk_by_halving
 from compiler.rewrite.emitter import Emitter, result_of
 from tpu_sim.isa.chips import Chip
 
@@ -119,12 +128,15 @@ def _approximate_top_k(e: Emitter, instr: Instr) -> Instr:
 
 def expand_topk(instr: Instr, chip: Chip) -> Instr | None:
     """A topk of long rows, of the groups that matter; another that is too large for rounds of
-    maximum: a stable sort in total order, cut."""
+    maximum: sorted groups that are halved, or a stable sort in total order, cut."""
     operand, k = instr.operands[0], instr.k
     is_largest = instr.largest
     if operand.array.dtype == PRED:
         return _topk_of_flags(instr)
     by_rounds = is_largest and 0 < k <= MAX_K
+    room = int(vmem_shares.SORTED_PARTS * chip.vmem_bytes)
+    if not by_rounds and can_halve(instr, room) and _saves_sorting(instr, chip):
+        return topk_by_halving(instr, room)
     if can_group(instr) and (not by_rounds or saves_rounds(instr, chip)):
         return topk_by_groups(instr)
     if by_rounds:
@@ -135,6 +147,16 @@ def expand_topk(instr: Instr, chip: Chip) -> Instr | None:
     comparator = _total_order(e, operand.array, is_descending=is_largest)
     ordered = e.sort((operand, place), dim, comparator, stable=True)
     return e.tuple([e.part(e.get_tuple_element(ordered, i), dim, 0, k) for i in (0, 1)])
+
+
+def _saves_sorting(instr: Instr, chip: Chip) -> bool:
+    """Whether halving is estimated to be cheaper than a sort, of whole rows or of groups."""
+    *major, size = instr.operands[0].array.dims
+    rows = math.prod(major)
+    others = sort_cycles(rows, size, chip)
+    if can_group(instr):
+        others = min(others, groups_cycles(rows, size, instr.k, chip))
+    return halving_cycles(rows, size, instr.k, chip) < others
 
 
 def _topk_of_flags(instr: Instr) -> Instr:

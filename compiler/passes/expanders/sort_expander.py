@@ -20,7 +20,7 @@ from compiler.hlo.dtypes import PRED, S32
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.passes.context import PassContext
 from compiler.passes.expanders.driver import expand
-from compiler.passes.expanders.sort_parts import MAX_UNROLLED_STAGES, SortParts, Stage
+from compiler.passes.expanders.sort_parts import MAX_UNROLLED_STAGES, SortParts, Stage, partner
 from compiler.rewrite.emitter import Emitter, Step, result_of
 
 Instr = HloInstruction
@@ -104,7 +104,7 @@ class _Network:
         self, e: Emitter, state: list[Instr], axis: int, stage: Stage, first: Instr | None
     ) -> list[Instr]:
         """Every element takes its partner's place or keeps its own."""
-        others = [_partner(e, value, axis, stage) for value in state]
+        others = [partner(e, value, axis, stage) for value in state]
         box = state[0].array.dims
         place = e.positions(box, axis)
         is_lower = e.compare_to(e.and_(place, e.like(place, stage.distance)), 0, "EQ")
@@ -131,16 +131,6 @@ class _Network:
         is_tie = e.compare(is_less, is_more, "EQ")
         came_first = e.compare(others[-1], mine[-1], "LT")
         return e.select(is_tie, came_first, is_less)
-
-
-def _partner(e: Emitter, value: Instr, axis: int, stage: Stage) -> Instr:
-    j, box = stage.distance, value.array.dims
-    major, length, minor = box[:axis], box[axis], box[axis + 1 :]
-    if stage.is_mirror and 2 * j == length:
-        return e.reverse(value, (axis,))
-    inside = (2 * j,) if stage.is_mirror else (2, j)
-    split = (*major, length // (2 * j), *inside, *minor)
-    return e.reshape(e.reverse(e.reshape(value, split), (axis + 1,)), box)
 
 
 def _branch(network: _Network, axis: int, stage: Stage, begins: int) -> Step:

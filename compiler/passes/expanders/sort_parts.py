@@ -48,6 +48,17 @@ def stages(length: int) -> list[Stage]:
     return [stage for half in lengths for stage in merge_stages(half)]
 
 
+def partner(e: Emitter, value: Instr, axis: int, stage: Stage) -> Instr:
+    """What each element of a stage is compared with."""
+    j, box = stage.distance, value.array.dims
+    major, length, minor = box[:axis], box[axis], box[axis + 1 :]
+    if stage.is_mirror and 2 * j == length:
+        return e.reverse(value, (axis,))
+    inside = (2 * j,) if stage.is_mirror else (2, j)
+    split = (*major, length // (2 * j), *inside, *minor)
+    return e.reshape(e.reverse(e.reshape(value, split), (axis + 1,)), box)
+
+
 Run = Callable[[Emitter, list[Instr], int, list[Stage], Instr | None], list[Instr]]
 """Runs stages along an axis of a part, which begins at a place of it (None: at its start)."""
 Part = Callable[[Emitter, Instr, list[Instr]], list[Instr]]

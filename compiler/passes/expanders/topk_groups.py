@@ -20,6 +20,7 @@ from compiler.hlo.ir import HloInstruction
 from compiler.hlo.scalar_computations import key_order
 from compiler.hlo.shape import TupleShape
 from compiler.passes.expanders.topk_expander import MAX_K, of_order_key, order_key
+from compiler.passes.expanders.topk_halving import halving_cycles
 from compiler.rewrite.emitter import Emitter
 from tpu_sim.isa.chips import Chip
 
@@ -49,6 +50,22 @@ def saves_rounds(instr: Instr, chip: Chip) -> bool:
     first = rows * size * costs.greatest / _VREG
     by_groups = KernelCosts.of(chip).topk_groups + first + searched + rows * k * costs.group
     return by_groups < rows * size * rounds
+
+
+def groups_cycles(rows: int, size: int, k: int, chip: Chip) -> float:
+    """What groups are estimated to take where k is too large for rounds."""
+    costs = TopkCosts.of(chip)
+    count = -(-size // _GROUP)
+    which = min(sort_cycles(rows, count, chip), halving_cycles(rows, count, k, chip))
+    first = rows * size * costs.greatest / _VREG + rows * k * costs.group
+    return KernelCosts.of(chip).topk_groups + first + which + sort_cycles(rows, k * _GROUP, chip)
+
+
+def sort_cycles(rows: int, size: int, chip: Chip) -> float:
+    """What sorting rows with their places is estimated to take."""
+    depth = (size - 1).bit_length()
+    registers = rows * (1 << depth) / _VREG
+    return registers * depth * (depth + 1) / 2 * TopkCosts.of(chip).sorted
 
 
 def topk_by_groups(instr: Instr) -> Instr:

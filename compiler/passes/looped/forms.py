@@ -25,7 +25,7 @@ from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.shape import ArrayShape
 from compiler.passes.expanders.predicate_reductions import reduced_as_numbers
 from compiler.passes.looped.dots import dot_in_parts
-from compiler.passes.looped.parts import Fits, Instr, apart, in_parts, update_in_parts
+from compiler.passes.looped.parts import Fits, Instr, in_parts, update_in_parts
 from compiler.passes.looped.reshapes import reshape_in_parts
 from compiler.rewrite.emitter import Emitter
 
@@ -114,7 +114,7 @@ def _concatenate(e: Emitter, near: Instr, _: Fits) -> Instr | None:
         return None
     (axis,) = near.dimensions
     halves = [near.operands[: count // 2], near.operands[count // 2 :]]
-    return e.join([apart(e, e.join(half, axis)) for half in halves], axis)
+    return e.join([e.apart(e.join(half, axis)) for half in halves], axis)
 
 
 _FORMS: dict[str, Callable[[Emitter, Instr, Fits], Instr | None]] = {

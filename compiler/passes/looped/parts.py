@@ -43,7 +43,7 @@ def in_parts(e: Emitter, near: Instr, fits: Fits, reads: Reads, cut: Sequence[in
             for operand, read in zip(operands, reads, strict=True)
         ]
         made = _again(b, near, parts, chunk)
-        return [*operands, b.dynamic_update_slice(total, apart(b, made), starts)]
+        return [*operands, b.dynamic_update_slice(total, b.apart(made), starts)]
 
     empty = e.full(near.array.dtype, sizes, 0)
     return e.loop(math.prod(counts), [*near.operands, empty], step)[-1]
@@ -68,7 +68,7 @@ def update_in_parts(e: Emitter, near: Instr, fits: Fits) -> Instr | None:
     def step(b: Emitter, number: Instr, state: list[Instr]) -> list[Instr]:
         source, *first, total = state
         offsets = starts_of(b, number, sizes, chunk)
-        part = apart(b, b.dynamic_slice(source, offsets, chunk))
+        part = b.apart(b.dynamic_slice(source, offsets, chunk))
         at = [b.add(start, offset) for start, offset in zip(first, offsets, strict=True)]
         return [source, *first, b.dynamic_update_slice(total, part, at)]
 
@@ -127,11 +127,6 @@ def update_of(target: ArrayShape, part: Dims) -> Instr:
     starts = [value(ArrayShape(S32, ())) for _ in part]
     operands = [value(target), value(target.with_dims(part)), *starts]
     return HloInstruction("dynamic-update-slice", "update", target, operands, {})
-
-
-def apart(e: Emitter, operand: Instr) -> Instr:
-    """The value, not to be fused with what reads it."""
-    return e.instruction("opt-barrier", (operand,), None, operand.shape)
 
 
 def _part_of(near: Instr, reads: Reads, chunk: Dims) -> Instr:

@@ -11,7 +11,6 @@ from compiler.passes.looped.parts import (
     Dims,
     Fits,
     Instr,
-    apart,
     part_counts,
     small_enough,
     starts_of,
@@ -33,7 +32,7 @@ def reshape_in_parts(e: Emitter, near: Instr, fits: Fits) -> Instr | None:
             found = _reshaped(e, found, dims, fits)
             if found is None:
                 return None
-            found = apart(e, found)
+            found = e.apart(found)
     return found
 
 
@@ -55,7 +54,7 @@ def _reshaped(e: Emitter, given: Instr, dims: Dims, fits: Fits) -> Instr | None:
     if given.array.rank == 1:
         return _cut_anew(e, given, dims, fits)
     flat = _reshaped(e, given, (given.array.element_count,), fits)
-    return None if flat is None else _reshaped(e, apart(e, flat), dims, fits)
+    return None if flat is None else _reshaped(e, e.apart(flat), dims, fits)
 
 
 def _rows_at_once(dims: Dims, given: ArrayShape, fits: Fits, *, is_cut: bool) -> Dims | None:
@@ -96,7 +95,7 @@ def _laid_out(e: Emitter, given: Instr, fits: Fits) -> Instr | None:
         source, line = state
         starts, place = _row_starts(b, number, dims, block)
         rows = b.reshape(b.dynamic_slice(source, starts, block), (math.prod(block),))
-        return [source, b.dynamic_update_slice(line, apart(b, rows), [place])]
+        return [source, b.dynamic_update_slice(line, b.apart(rows), [place])]
 
     empty = e.full(given.array.dtype, (given.array.element_count,), 0)
     return e.loop(math.prod(part_counts(dims, block)), [given, empty], step)[-1]
@@ -112,7 +111,7 @@ def _cut_anew(e: Emitter, given: Instr, dims: Dims, fits: Fits) -> Instr | None:
         line, target = state
         starts, place = _row_starts(b, number, dims, block)
         rows = b.reshape(b.dynamic_slice(line, [place], (math.prod(block),)), block)
-        return [line, b.dynamic_update_slice(target, apart(b, rows), starts)]
+        return [line, b.dynamic_update_slice(target, b.apart(rows), starts)]
 
     empty = e.full(given.array.dtype, dims, 0)
     return e.loop(math.prod(part_counts(dims, block)), [given, empty], step)[-1]
