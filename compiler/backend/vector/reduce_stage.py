@@ -238,11 +238,10 @@ class _ReduceStage:
 
     def row_values(self, kept: TilePoint) -> list[int]:
         """The first reduce's first result at a kept tile, a register for each phase of its rows."""
-        states = [self._folded(state) for state in self._states_of([kept])]
-        return [state[0] for state in self._finished(kept, 0, states)]
+        return [state[0] for state in self._finished(kept, 0, self._states_of([kept]))]
 
     def _states_of(self, tiles: Sequence[TilePoint]) -> list[list[State]]:
-        """The states of each phase of each kept tile's rows, one tile's after the other's.
+        """The folded states of each phase of each kept tile's rows, one tile's after the other's.
 
         Of a single tile phase after phase is gone over, which takes fewer registers.
         """
@@ -253,7 +252,7 @@ class _ReduceStage:
             sums = self._empty(len(tiles), len(group))
             for point in tile_points(self._plan.reduced):
                 self._take_in(sums, group, point)
-            states += [one.total() for one in sums]
+            states += [self._folded(one.total()) for one in sums]
         return states
 
     def _places(self, tiles: Sequence[TilePoint]) -> list[tuple[TilePoint, int]]:
@@ -279,7 +278,7 @@ class _ReduceStage:
     def _store_all(self, tiles: Sequence[TilePoint], states: Sequence[list[State]]) -> None:
         for number, kept in enumerate(tiles):
             parts = states[number * self._parts : (number + 1) * self._parts]
-            self._store(kept, [self._folded(state) for state in parts])
+            self._store(kept, list(parts))
 
     def _combine(self, a: list[State], b: list[State]) -> list[State]:
         return [
@@ -311,7 +310,8 @@ class _ReduceStage:
         loops = TileLoops(self._emitter.builder, self._emitter.sregs, block, parallel=False)
         loops.run(self._plan.reduced, cost, body, body_ops)
         self._emitter.builder.new_block()
-        self._store_all(tiles, [self._restored(slot) for slot in range(len(places))])
+        folded = [self._folded(self._restored(slot)) for slot in range(len(places))]
+        self._store_all(tiles, folded)
         self._emitter.builder.new_block()
 
     def _row(self, slot: int, number: int) -> int:
