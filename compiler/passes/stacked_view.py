@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from compiler.analysis import loop_invariants
 from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.shape import ArrayShape, TupleShape
@@ -42,11 +43,7 @@ def is_only_caller(module: HloModule, caller: HloInstruction) -> bool:
 
 def elements(computation: HloComputation, index: int) -> list[HloInstruction]:
     """Where a computation reads an element of its state."""
-    return [
-        u
-        for u in computation.parameters[0].users
-        if u.opcode == "get-tuple-element" and u.index == index
-    ]
+    return loop_invariants.elements(computation.parameters[0], index)
 
 
 def is_stacked(loop: HloInstruction, index: int) -> bool:

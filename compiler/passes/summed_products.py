@@ -28,6 +28,7 @@ from compiler.passes.stacked_view import elements, is_only_caller
 from compiler.passes.trip_order import Order, order_of
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit
+from compiler.rewrite.loop_growth import add_state, can_grow
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.geometry import LANES, SUBLANES
 
@@ -76,18 +77,12 @@ def sum_products_once(module: HloModule, context: PassContext) -> bool:
 
 def _counted(loop: Instr) -> _Loop | None:
     """A loop whose state is read element by element and that has a counter of its trips."""
-    root, state = loop.body.root_instruction, loop.operands[0]
-    ends = (loop, loop.body.parameters[0], loop.condition.parameters[0])
-    if state.opcode != "tuple" or root.opcode != "tuple" or loop.computation is None:
-        return None
-    if loop.computation.root is loop:
-        return None
-    if any(u.opcode != "get-tuple-element" for end in ends for u in end.users):
+    if not can_grow(loop):
         return None
     trips = trip_count(loop)
     if trips is None or trips < 2:
         return None
-    for index, value in enumerate(state.operands):
+    for index, value in enumerate(loop.operands[0].operands):
         is_number = isinstance(value.shape, ArrayShape) and value.array == ArrayShape(S32, ())
         if is_number and counts_up(loop, index) and elements(loop.body, index):
             return _Loop(loop, elements(loop.body, index)[0], trips)
@@ -236,25 +231,14 @@ def _carried(counted: _Loop, value: Instr, order: Order) -> int:
     """A new element of the state in which each trip writes its `value`."""
     loop, body = counted.loop, counted.loop.body
     shape = value.array.with_layout(None).with_dims((counted.trips, *value.array.dims))
-    place = len(_parts(loop))
-    start = emit(
-        loop,
-        "tuple",
-        TupleShape((*_parts(loop), shape)),
-        (*loop.operands[0].operands, make.splat(loop, shape, 0)),
-    )
-    loop.set_operands([start])
-    for owner in (loop.body, loop.condition):
-        owner.parameters[0].shape = start.shape
-    loop.shape = start.shape
-    parameter, old = body.parameters[0], body.root_instruction
-    held = emit(value, "get-tuple-element", shape, (parameter,), {"index": place})
+    place, root = len(_parts(loop)), body.root_instruction
+    held = emit(value, "get-tuple-element", shape, (body.parameters[0],), {"index": place})
     zero = make.constant(value, S32, 0)
     starts = [order.place(counted.counter, counted.trips), *[zero] * value.array.rank]
     piece = make.reshape(value, (1, *value.array.dims))
     store = emit(value, "dynamic-update-slice", shape, (held, piece, *starts))
-    body.root = emit(old, "tuple", start.shape, (*old.operands, store))
-    body.remove(old)
+    add_state(loop, make.splat(loop, shape, 0), store)
+    body.remove(root)
     return place
 
 
