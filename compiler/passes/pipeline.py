@@ -61,6 +61,7 @@ from compiler.passes.loop_state import simplify_loop_state
 from compiler.passes.loop_unrolling import unroll_loops
 from compiler.passes.memory_space_assignment import assign_memory_spaces
 from compiler.passes.operand_rounding import round_operands
+from compiler.passes.ordered_rounding import round_ordered
 from compiler.passes.pair_types.double_precision import narrow_doubles, refuse_doubles
 from compiler.passes.pair_types.pair_rewriter import rewrite_pairs
 from compiler.passes.pair_types.sub_byte import widen_sub_byte
@@ -122,6 +123,7 @@ PASSES: dict[str, Pass] = {
         FunctionPass("sort-expander", expand_sorts),
         FunctionPass("linear-algebra-expander", expand_linear_algebra),
         FunctionPass("fft-expander", expand_ffts),
+        FunctionPass("ordered-rounding", round_ordered),
         FunctionPass("custom-call-expander", expand_custom_calls),
         FunctionPass("random-state", thread_random_state),
         FunctionPass("rng-expander", expand_random),
@@ -192,6 +194,7 @@ PIPELINE: tuple[str, ...] = (
     "algebraic-simplifier",
     "constant-folding",
     "double-precision-check",
+    "ordered-rounding",
     "custom-call-expander",
     "linear-algebra-expander",
     "fft-expander",
@@ -318,6 +321,8 @@ MUST_PRECEDE: tuple[Edge, ...] = (  # besides `facts.order_of_facts`
     ("convolution-folding", "tap-expander", "it makes convolutions"),
     ("tap-expander", "dot-canonicalizer", "it makes dots of convolutions"),
     ("topk-expander", "fusion", "its rounds are row reductions of one kernel"),
+    ("ordered-rounding", "custom-call-expander", "it looks for calls that order"),
+    ("ordered-rounding", "sort-expander", "both of an exchanged pair see one order"),
     ("single-device", "call-inliner", "what an async-start wraps becomes a call"),
     ("custom-call-expander", "topk-expander", "a TopK call becomes a topk"),
     ("custom-call-expander", "sort-expander", "a large or approximate top-k becomes a sort"),

@@ -21,8 +21,9 @@ from compiler.backend.vector.float_math import (
 )
 from compiler.backend.vector.ops import Ops, compare_type, value_class
 from compiler.backend.vector.power import emit_power
-from compiler.backend.vector.small_floats import reduce_half, reduce_precision, settle
+from compiler.backend.vector.small_floats import reduce_half, reduce_precision, round_to, settle
 from compiler.diagnostics import UnsupportedError
+from compiler.hlo.dtypes import BF16
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.llo.ir import VReg
@@ -154,6 +155,8 @@ def _bitcast_convert(ops: Ops, instr: HloInstruction, operands: list[int]) -> in
 
 def _reduce_precision(ops: Ops, instr: HloInstruction, operands: list[int]) -> int:
     exponent, mantissa = instr.exponent_bits, instr.mantissa_bits
+    if instr.array.dtype == BF16 and exponent >= 8 and mantissa >= 7:
+        return round_to(ops, operands[0], BF16)
     if instr.array.dtype.name == "f16":
         result = reduce_half(ops, operands[0], exponent, mantissa)
     else:

@@ -68,6 +68,10 @@ class Trait(enum.Flag):
     """Operand 0 but for a part; may be done in its place."""
     EXACT = enum.auto()
     """Of floats it makes values of their type, with nothing to round."""
+    ROUNDED = enum.auto()
+    """Its floats have no more precision than their type, even where kernels keep more of others."""
+    ORDERS = enum.auto()
+    """Puts elements in order, by a comparator or by their size."""
     COMBINES = enum.auto()
     """Folds elements together with a computation of scalars."""
     STAGE = enum.auto()

@@ -152,7 +152,7 @@ def _transpose(q: Inference) -> Shape:
 
 OPS = (
     Op("bitcast", 1, _bitcast, T.DATA_MOVEMENT | T.FORWARDS),
-    Op("bitcast-convert", 1, _bitcast_convert),
+    Op("bitcast-convert", 1, _bitcast_convert, T.ROUNDED),
     Op(
         "broadcast",
         1,

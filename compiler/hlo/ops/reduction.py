@@ -283,12 +283,12 @@ OPS = (
         T.CALLS | T.COMBINES,
         (*WINDOW, *words("select scatter")),
     ),
-    variadic("sort", 1, _sort, T.CALLS, (*DIMENSIONS, *flags("is_stable"), *APPLY)),
+    variadic("sort", 1, _sort, T.CALLS | T.ORDERS, (*DIMENSIONS, *flags("is_stable"), *APPLY)),
     Op(
         "topk",
         1,
         _topk,
-        T.NONE,
+        T.ORDERS,
         (*words("k"), AttributeRow("largest", filled=True), *words("is_stable")),
     ),
     Op(

@@ -58,6 +58,12 @@ def expand_custom_call(instr: Instr) -> Instr | None:
     return function(Emitter.at(instr), instr)
 
 
+def is_ordering_call(instr: Instr) -> bool:
+    """Whether it is a custom call that puts elements in order."""
+    is_call = instr.opcode == "custom-call"
+    return is_call and TARGETS.get(instr.custom_call_target) in (_top_k, _approximate_top_k)
+
+
 def _lapack(e: Emitter, instr: Instr) -> Instr:
     values = lapack_results(e, instr)
     if values is None:

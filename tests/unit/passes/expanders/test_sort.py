@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -124,3 +125,39 @@ def test_empty_sort() -> None:
     x = np.zeros((3, 0), np.float32)
     (got,) = expanded(_text("f32", "3,0", 1), [x], ["sort-expander"], ["sort"])
     assert got.shape == (3, 0)
+
+
+QUOTIENTS = """HloModule m
+order {
+  a = bf16[] parameter(0)
+  b = bf16[] parameter(1)
+  i = u8[] parameter(2)
+  j = u8[] parameter(3)
+  zero = bf16[] constant(0)
+  is_zero = pred[] compare(b, zero), direction=EQ
+  key = bf16[] select(is_zero, zero, b)
+  first = pred[] compare(a, key), direction=GT
+  equal = pred[] compare(a, key), direction=EQ
+  later = pred[] compare(i, j), direction=GT
+  both = pred[] and(equal, later)
+  ROOT r = pred[] or(first, both)
+}
+ENTRY e {
+  x = bf16[5] parameter(0)
+  u = u8[5,8] parameter(1)
+  one = bf16[] constant(1)
+  ones = bf16[5] broadcast(one), dimensions={}
+  q = bf16[5] divide(ones, x)
+  wide = bf16[5,8] broadcast(q), dimensions={0}
+  s = (bf16[5,8], u8[5,8]) sort(wide, u), dimensions={1}, to_apply=order
+  ROOT r = u8[5,8] get-tuple-element(s), index=1
+}
+"""
+
+
+def test_a_pair_sees_one_order_of_what_is_computed_in_bf16() -> None:
+    rng = np.random.default_rng(3)
+    x = rng.uniform(1, 9, 5).astype(ml_dtypes.bfloat16)
+    u = rng.integers(0, 250, (5, 8)).astype(np.uint8)
+    (found,) = on_machine(QUOTIENTS, [x, u])
+    np.testing.assert_array_equal(found, -np.sort(-u.astype(int), axis=1))
