@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from compiler.analysis.buffer_assignment import BufferAssignment, assign_buffers
 from compiler.analysis.buffer_check import check_buffers
 from compiler.analysis.window_planner import WindowPlanner
+from compiler.backend.kept_kernels import KeptKernels
 from compiler.backend.kernel_options import KernelOptions
 from compiler.backend.lower_module import LoweredModule, lower_module
 from compiler.diagnostics import CompileError, KernelLimitError
@@ -152,8 +153,9 @@ def _lowered(
     """Addresses and the program; a kernel that breaks a limit of the machine is split.
 
     What stays in VMEM between kernels goes back to HBM first. That ends: what is split has fewer
-    operations each time.
+    operations each time. Kernels that no split has touched are kept, and what was planned for them.
     """
+    kept, planner = KeptKernels(), WindowPlanner(chip, options.precision)
     kernel_options = KernelOptions(options.precision)
     kernel_dir = None if options.dump_dir is None else options.dump_dir / "kernels"
     while True:
@@ -164,7 +166,7 @@ def _lowered(
         try:
             with _timed("lower", timings, options.progress):
                 lowered = lower_module(
-                    module, buffers, chip, kernel_options, options.progress, cores, kernel_dir
+                    module, buffers, chip, kernel_options, options.progress, cores, kernel_dir, kept
                 )
         except KernelLimitError as error:
             fusions = [i for i in error.instructions if isinstance(i, HloInstruction)]
@@ -174,9 +176,9 @@ def _lowered(
                 kernel_options = replace(kernel_options, loops_in_main=left)
                 continue
             with _timed("passes", timings, options.progress):
-                again = release_kernels(module, chip, options.precision, cores)
+                again = release_kernels(module, planner, cores)
                 if again is None:
-                    again = split_kernels(module, chip, fusions, options.precision, cores)
+                    again = split_kernels(module, fusions, planner, cores)
             if again is None:
                 raise
             passes += again

@@ -95,6 +95,10 @@ class WindowPlanner:
         """Let `has_plan` be False for equal fusions: their kernel breaks some other limit."""
         self.refused.add(_Question(self, fusion).key())
 
+    def without_refusals(self) -> WindowPlanner:
+        """One that knows and learns the same, with refusals of its own."""
+        return replace(self, refused=set())
+
     def is_refused(self, fusion: HloInstruction) -> bool:
         """Whether an equal fusion was refused."""
         return bool(self.refused) and _Question(self, fusion).key() in self.refused

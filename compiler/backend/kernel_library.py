@@ -31,7 +31,7 @@ class KernelRequest:
 
     `in_place` pairs (result leaf, operand leaf) that lie in the same HBM range; `rows` are where
     operands and results in VMEM start. `twin` names an equal kernel but for these rows. `lower` makes
-    what is no fusion or copy.
+    what is no fusion or copy; of all else, `structure` is equal for equal kernels but for rows and names.
     """
 
     name: str
@@ -40,6 +40,7 @@ class KernelRequest:
     rows: Rows = ()
     twin: str | None = None
     lower: Callable[[], LloKernel] | None = None
+    structure: Key = ()
 
 
 _LOWER = {
@@ -73,7 +74,9 @@ class KernelLibrary:
             pattern = tuple(rows.index(row) for row in rows)  # which arrays are one
             twin = self._twins.setdefault((*structure, pattern), name)
             other = twin if twin != name else None
-            self.requests[name] = KernelRequest(name, instr, in_place, rows, other)
+            self.requests[name] = KernelRequest(
+                name, instr, in_place, rows, other, structure=structure
+            )
         return name
 
     def loop_kernel(self, loop: HloInstruction, lower: Callable[[], LloKernel]) -> str:

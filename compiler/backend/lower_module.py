@@ -21,6 +21,7 @@ from compiler.backend.control import ControlLowering
 from compiler.backend.device_bytes import device_bytes
 from compiler.backend.exchange.plan import ExchangePlan
 from compiler.backend.exchange.ports import permute_ports
+from compiler.backend.kept_kernels import KeptKernels, MadeKernel
 from compiler.backend.kernel_library import KernelLibrary
 from compiler.backend.kernel_options import KernelOptions, KernelTarget
 from compiler.backend.loop_kernel import LoopKernels
@@ -76,10 +77,12 @@ def lower_module(
     progress: Progress | None = None,
     cores: Slice | None = None,
     dump_dir: Path | None = None,
+    kept: KeptKernels | None = None,
 ) -> LoweredModule:
     """Lower a module that satisfies the backend's level; `dump_dir` gets each kernel's stages.
 
-    `cores` are those that run a program for several. Raises KernelLimitError for kernels that would
+    `cores` are those that run a program for several; in one for a single chip, kernels that are `kept`
+    from an earlier attempt are not made again. Raises KernelLimitError for kernels that would
     have to be smaller.
     """
     smem = _smem_scratch(module, buffers, chip)
@@ -93,7 +96,9 @@ def lower_module(
         return builder.finish()
 
     main = finalize_main(lower_main(), chip, dump_dir=dump_dir)
-    kernels = _Kernels(library, chip, dump_dir)
+    if kept is None or exchange is not None:
+        kept = KeptKernels()
+    kernels = _Kernels(library, chip, dump_dir, kept)
     names = list(library.requests)
     for number, name in enumerate(names, 1):
         if progress is not None:
@@ -155,19 +160,22 @@ def _smem_scratch(module: HloModule, buffers: BufferAssignment, chip: Chip) -> S
 class _Kernels:
     """The kernels of a program as they are made; `timings` are seconds by stage."""
 
-    def __init__(self, library: KernelLibrary, chip: Chip, dump_dir: Path | None) -> None:
+    def __init__(
+        self, library: KernelLibrary, chip: Chip, dump_dir: Path | None, kept: KeptKernels
+    ) -> None:
         self.remarks: list[str] = []
         self.timings = {"llo": 0.0, "schedule": 0.0}
         self._library = library
         self._chip = chip
         self._dump_dir = dump_dir
+        self._kept = kept
         self._kernels: dict[str, Kernel] = {}
         self._refused: dict[HloInstruction, KernelLimitError] = {}
 
     def add(self, name: str) -> None:
         """Lower and schedule a kernel; one that breaks a limit is noted for `finished`."""
-        start = time.perf_counter()
-        twin = self._library.requests[name].twin
+        request = self._library.requests[name]
+        twin = request.twin
         if twin is not None and twin in self._kernels:
             self._kernels[name] = self._moved(twin, name)
             plan = self._library.target.exchange
@@ -175,18 +183,24 @@ class _Kernels:
                 plan.exchanges[name] = plan.exchanges[twin]
             return
         try:
-            self._dump_plan(name)
-            llo = self._library.lower(name)
-            self.remarks += llo.remarks
-            lowered = time.perf_counter()
-            self._kernels[name] = finalize_kernel(
-                llo, self._chip, dump_dir=self._dump_dir, vmem_rows=self._rows_of(name)
-            )
+            made = self._kept.kernel(request, self._library.target.smem, lambda: self._made(name))
         except KernelLimitError as error:
-            self._refused[self._library.requests[name].instr] = error
+            self._refused[request.instr] = error
             return
+        self.remarks += made.remarks
+        self._kernels[name] = made.kernel
+
+    def _made(self, name: str) -> MadeKernel:
+        start = time.perf_counter()
+        self._dump_plan(name)
+        llo = self._library.lower(name)
+        lowered = time.perf_counter()
+        kernel = finalize_kernel(
+            llo, self._chip, dump_dir=self._dump_dir, vmem_rows=self._rows_of(name)
+        )
         self.timings["llo"] += lowered - start
         self.timings["schedule"] += time.perf_counter() - lowered
+        return MadeKernel(kernel, tuple(llo.remarks))
 
     def _moved(self, twin: str, name: str) -> Kernel:
         """A kernel like another one, whose arrays in VMEM lie in other rows."""

@@ -435,10 +435,9 @@ def run_pipeline(
 
 
 def release_kernels(
-    module: HloModule, chip: Chip, precision: str, cores: Slice | None = None
+    module: HloModule, planner: WindowPlanner, cores: Slice | None = None
 ) -> list[PassTiming] | None:
     """Put what stays in VMEM of a finished module back into HBM; None where nothing does."""
-    planner = WindowPlanner(chip, precision)
     if not release_vmem(module, planner):
         return None
     return _run_again(module, AFTER_A_RELEASE, planner, cores)
@@ -446,17 +445,20 @@ def release_kernels(
 
 def split_kernels(
     module: HloModule,
-    chip: Chip,
     fusions: Sequence[HloInstruction],
-    precision: str,
+    planner: WindowPlanner,
     cores: Slice | None = None,
 ) -> list[PassTiming] | None:
-    """Split fusions of a finished module, and all equal ones; None where nothing can be split."""
-    planner = WindowPlanner(chip, precision)
+    """Split fusions of a finished module, and all equal ones; None where nothing can be split.
+
+    The planner learns what is planned, and is told nothing of what this split refuses: a later one may
+    make such a fusion, and find that its kernel fits.
+    """
+    refusing = planner.without_refusals()
     for fusion in fusions:
         if fusion.kind in PLANNED_KINDS:
-            planner.refuse(fusion)
-    timings = _run_again(module, AFTER_A_SPLIT, planner, cores)
+            refusing.refuse(fusion)
+    timings = _run_again(module, AFTER_A_SPLIT, refusing, cores)
     return timings if timings[0].is_changed else None
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from compiler.analysis.buffer_packing import Request
 from compiler.analysis.tiled_layout import VMEM
 from compiler.analysis.vmem_packing import VmemRows, aligned_rows
+from compiler.analysis.window_planner import WindowPlanner
 from compiler.driver import CompileOptions, run_passes
 from compiler.hlo.parser import parse_module
 from compiler.hlo.printer import print_module
@@ -24,7 +25,7 @@ def test_released_modules_are_those_without_the_pass() -> None:
         module, without = parse_module(text), parse_module(text)
         run_passes(module, chip)
         run_passes(without, chip, options=CompileOptions(skip=("vmem-residency", "vmem-prefetch")))
-        kept += release_kernels(module, chip, "default") is not None
+        kept += release_kernels(module, WindowPlanner(chip)) is not None
         assert print_module(module) == print_module(without)
     assert kept
 
@@ -45,9 +46,9 @@ ENTRY main {
     assert "S(1)" in print_module(module)
     run_passes(without, chip, options=CompileOptions(skip=("vmem-residency", "vmem-prefetch")))
     assert "output_to_operand_aliasing" in print_module(without)
-    assert release_kernels(module, chip, "default") is not None
+    assert release_kernels(module, WindowPlanner(chip)) is not None
     assert print_module(module) == print_module(without)
-    assert release_kernels(module, chip, "default") is None
+    assert release_kernels(module, WindowPlanner(chip)) is None
 
 
 def test_rows_are_given_once_at_a_time() -> None:
