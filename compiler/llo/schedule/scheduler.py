@@ -52,22 +52,25 @@ def schedule_block(
 ) -> Schedule:
     """Schedule a block whose source order fits the register files."""
     resources = _resources(ops, infos, chip)
-    slots = _slot_cycles(resources, infos, chip)
     heights = _heights(graph)
+    race = _Race(heights, *_busiest(resources, infos, chip))
+    slots = -(-race.work // race.capacity)
     longest = max(heights, default=0)
     enough = _CLOSE * max(slots, longest)
     longest_first = _keys([-h for h in heights])
-    best = _schedule(ops, infos, graph, chip, resources, longest_first)
+    best = _schedule(ops, infos, graph, chip, resources, longest_first, race)
+    assert best is not None, "source order does not fit the register files: spilling is wrong"
     if len(best.bundles) <= enough:
         return best
+    race.most = len(best.bundles)
     by_turn = _keys([slots * i // len(ops) - height for i, height in enumerate(heights)])
-    other = _schedule(ops, infos, graph, chip, resources, by_turn)
-    best = min(best, other, key=lambda schedule: len(schedule.bundles))
+    best = _schedule(ops, infos, graph, chip, resources, by_turn, race) or best
     is_long = len(ops) > WINDOWS[0] and all(info.resource != MXU_CLASS for info in infos)
     for keys in (by_turn, longest_first) if is_long else ():
-        if len(best.bundles) > enough:
-            attempt = _Attempt(ops, infos, graph, chip, resources, keys, _FAR)
-            if attempt.run() and len(attempt.bundles) < len(best.bundles):
+        race.most = len(best.bundles)
+        if race.most > enough:
+            attempt = _Attempt(ops, infos, graph, chip, resources, keys, _FAR, race)
+            if attempt.run():
                 best = attempt.schedule
     return best
 
@@ -79,13 +82,37 @@ def _schedule(
     chip: Chip,
     resources: list[int],
     priorities: list[int],
-) -> Schedule:
-    """The schedule by the given keys, with the widest window that does not get stuck."""
+    race: _Race,
+) -> Schedule | None:
+    """The schedule by the given keys, with the widest window that does not get stuck.
+
+    None where it would not win the race.
+    """
     for window in WINDOWS:
-        attempt = _Attempt(ops, infos, graph, chip, resources, priorities, window)
+        attempt = _Attempt(ops, infos, graph, chip, resources, priorities, window, race)
         if attempt.run():
             return attempt.schedule
-    raise AssertionError("source order does not fit the register files: spilling is wrong")
+        if attempt.is_late:
+            break
+    return None
+
+
+@dataclass
+class _Race:
+    """What tells before its end that a schedule will be no shorter than the best one, of `most` bundles.
+
+    `heights` are the longest paths from each operation to the block's end; `resource` is the slot
+    class that is busiest, for `work` cycles in all, and has `capacity` slots. Its operations hold one
+    for `longest` cycles at most, the last ones beyond the block's end.
+    """
+
+    heights: list[int]
+    resource: int
+    work: int
+    capacity: int
+    longest: int
+    most: int = 0
+    """0: there is none yet."""
 
 
 def _resources(ops: list[Instr], infos: list[OpInfo], chip: Chip) -> list[int]:
@@ -98,13 +125,16 @@ def _resources(ops: list[Instr], infos: list[OpInfo], chip: Chip) -> list[int]:
     return resources
 
 
-def _slot_cycles(resources: list[int], infos: list[OpInfo], chip: Chip) -> int:
-    """Cycles that the busiest slot class needs."""
-    capacities = class_capacities(chip)
-    work = [0] * len(capacities)
+def _busiest(resources: list[int], infos: list[OpInfo], chip: Chip) -> tuple[int, int, int, int]:
+    """The slot class that needs most cycles, its work in cycles of one slot, its slots, and for how
+    long an operation holds one at most."""
+    capacities = [max(1, slots) for slots in class_capacities(chip)]
+    work, longest = [0] * len(capacities), [1] * len(capacities)
     for resource, info in zip(resources, infos, strict=True):
         work[resource] += info.occupies
-    return max(-(-cycles // max(1, slots)) for cycles, slots in zip(work, capacities, strict=True))
+        longest[resource] = max(longest[resource], info.occupies)
+    busiest = max(range(len(work)), key=lambda r: -(-work[r] // capacities[r]))
+    return busiest, work[busiest], capacities[busiest], longest[busiest]
 
 
 def _heights(graph: BlockGraph) -> list[int]:
@@ -151,12 +181,16 @@ class _Attempt:
         resources: list[int],
         priorities: list[int],
         window: int,
+        race: _Race,
     ) -> None:
         self.ops = ops
         self.infos = infos
         self.graph = graph
         self.priorities = priorities
         self.window = window
+        self.race = race
+        self.work_left = race.work - (race.longest - 1) * race.capacity
+        self.is_late = False
         self.capacities = class_capacities(chip)
         self.queue_entries = (chip.eup_entries, chip.xlu_entries)
         self.files = {"v": _File(chip.vregs), "m": _File(chip.vmasks)}
@@ -193,7 +227,7 @@ class _Attempt:
         return Schedule(self.bundles, vregs, masks, self.window)
 
     def run(self) -> bool:
-        """Schedule everything; False when all candidates wait for registers."""
+        """Schedule everything; False when all candidates wait for registers, or when it is late."""
         count = len(self.ops)
         for index, predecessors in enumerate(self.graph.predecessors):
             if not predecessors:
@@ -219,11 +253,27 @@ class _Attempt:
                 return False
             done += len(bundle)
             self.bundles.append(bundle)
+            if self.race.most and self._is_late(cycle, bundle):
+                return False
             cycle += 1
             while self.oldest < count and self.issued[self.oldest]:
                 self.oldest += 1
         self.bundles.extend([] for _ in range(self.end - cycle))
-        return True
+        self.is_late = 0 < self.race.most <= len(self.bundles)
+        return not self.is_late
+
+    def _is_late(self, cycle: int, bundle: list[int]) -> bool:
+        """Whether what follows this bundle takes too long to win the race."""
+        race = self.race
+        heights, resource, before = race.heights, race.resource, race.most - cycle
+        for index in bundle:
+            if heights[index] >= before:
+                self.is_late = True
+            if self.resources[index] == resource:
+                self.work_left -= self.infos[index].occupies
+        if -(-self.work_left // race.capacity) + 1 >= before:
+            self.is_late = True
+        return self.is_late
 
     def _is_waiting(self) -> bool:
         """Whether time alone will make something possible."""
