@@ -13,8 +13,9 @@ from compiler.diagnostics import CompileError
 from compiler.llo.ir import ALIAS_STRIDE, LloBlock, LloIf, LloKernel, LloLoop, LloNode, LloWhile
 from compiler.llo.op_table import OpInfo, op_table
 from compiler.llo.schedule.dependences import DmaFacts, build_graph, descriptor_windows
+from compiler.llo.schedule.known_schedules import known_schedule
 from compiler.llo.schedule.schedule_check import check_schedule
-from compiler.llo.schedule.scheduler import Schedule, schedule_block
+from compiler.llo.schedule.scheduler import Schedule
 from compiler.llo.walk import blocks
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.instruction import Instr
@@ -100,7 +101,7 @@ class _Scheduling:
         ops = block.ops
         infos = [self.table[instr.row.name] for instr in ops]
         graph = build_graph(ops, infos, self.sreg_of, self.chip, self.dma, self.occupancy)
-        schedule = schedule_block(ops, infos, graph, self.chip)
+        schedule = known_schedule(ops, infos, graph, self.chip)
         if self.check:
             check_schedule(ops, infos, schedule, self.sreg_of)
         return Block(_bundles(ops, infos, schedule, self.sreg_of), block.name)

@@ -70,7 +70,7 @@ def test_schedules_are_checked_without_being_asked(monkeypatch: pytest.MonkeyPat
     def forgets(ops: list[Instr], *_: object) -> Schedule:
         return Schedule([], {}, {}, 0)
 
-    monkeypatch.setattr(bundles, "schedule_block", forgets)
+    monkeypatch.setattr(bundles, "known_schedule", forgets)
     with pytest.raises(ScheduleError, match="not a permutation"):
         finalize_kernel(random_kernel(0, CHIP), CHIP)
     monkeypatch.setenv("TPUC_VERIFY", "0")
