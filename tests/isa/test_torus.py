@@ -66,6 +66,20 @@ def test_steps_of_many_transfers_are_the_ways_of_each(wraps: tuple[bool, bool, b
         assert links_of_one == way
 
 
+@pytest.mark.parametrize("wraps", list(product((False, True), repeat=3)))
+def test_loads_and_hops_of_many_transfers_are_those_of_their_ways(
+    wraps: tuple[bool, bool, bool],
+) -> None:
+    torus = Torus((4, 3, 2), wraps)
+    pairs = [(a, b) for a, b in product(range(torus.chip_count), repeat=2) if (a + 2 * b) % 5]
+    wanted = np.zeros(torus.link_numbers, np.int64)
+    for a, b in pairs:
+        for chip, axis, step in torus.way(a, b):
+            wanted[(chip * 3 + axis) * 2 + (step > 0)] += 1
+    assert np.array_equal(torus.loads(np.array(pairs)), wanted)
+    assert torus.hops(np.array(pairs)).tolist() == [torus.distance(a, b) for a, b in pairs]
+
+
 @pytest.mark.parametrize("dims", [(2, 2, 1), (4, 2, 1), (3, 4, 1), (4, 3, 1), (8, 8, 1), (2, 2, 2)])
 def test_a_mesh_with_an_even_side_has_a_ring_of_single_links(dims: tuple[int, int, int]) -> None:
     torus = Torus(dims)

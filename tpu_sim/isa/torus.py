@@ -22,6 +22,9 @@ Coordinates = tuple[int, int, int]
 Link = tuple[int, int, int]
 """A link one way: the chip it leaves, its dimension, and +1 or -1."""
 I64 = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+_ROWS_AT_ONCE = 1 << 18
+"""Transfers whose ways are counted together: enough to be quick, with few MB of arrays."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +73,9 @@ class Torus:
             total += min(apart, self.dims[axis] - apart) if self.wraps[axis] else apart
         return total
 
-    def steps(self, pairs: I64) -> Iterator[tuple[I64, I64]]:
-        """The `way` of all rows (source, target) of `pairs` at once, a link at a time: which rows go on,
-        and the numbers of the links that they take (below `link_numbers`)."""
+    def legs(self, pairs: I64) -> Iterator[tuple[int, I64, Flags, I64]]:
+        """The `way` of all rows (source, target) of `pairs` at once, a dimension at a time: which, the
+        places where it begins there, whether it goes up, and how many links it takes."""
         x, y, _ = self.dims
         here, end = (
             np.stack([chip % x, chip // x % y, chip // (x * y)], axis=1) for chip in pairs.T
@@ -83,15 +86,30 @@ class Torus:
             is_up = end[:, axis] >= here[:, axis]
             if self.wraps[axis]:
                 is_up = (2 * ahead < size) | ((2 * ahead == size) & is_even)
-            left = np.where(is_up, ahead, -ahead % size)
+            yield axis, here, is_up, np.where(is_up, ahead, -ahead % size)
+            here[:, axis] = end[:, axis]
+
+    def steps(self, pairs: I64) -> Iterator[tuple[I64, I64]]:
+        """`legs` a link at a time: which rows go on, and the numbers of the links that they take (below
+        `link_numbers`)."""
+        x, y, _ = self.dims
+        for axis, start, is_up, left in self.legs(pairs):
+            here = start.copy()
             going = np.flatnonzero(left)
             while going.size:
                 chips = here[going] @ np.array([1, x, x * y])
                 yield going, (chips * 3 + axis) * 2 + is_up[going]
                 moved = here[going, axis] + np.where(is_up[going], 1, -1)
-                here[going, axis] = moved % size
+                here[going, axis] = moved % self.dims[axis]
                 left[going] -= 1
                 going = going[left[going] > 0]
+
+    def hops(self, pairs: I64) -> I64:
+        """How many links the way of each row (source, target) of `pairs` takes."""
+        found = np.zeros(len(pairs), np.int64)
+        for _, _, _, links in self.legs(pairs):
+            found += links
+        return found
 
     @property
     def link_numbers(self) -> int:
@@ -100,10 +118,30 @@ class Torus:
 
     def loads(self, pairs: I64) -> I64:
         """How many of the transfers between `pairs` of chips each link carries, by its number."""
-        found = np.zeros(self.link_numbers, np.int64)
-        for _, links in self.steps(pairs):
-            found += np.bincount(links, minlength=self.link_numbers)
-        return found
+        found = np.zeros((*reversed(self.dims), len(self.dims), 2), np.int64)
+        for axis, here, is_up, left in self.legs(pairs):
+            for direction, goes in ((0, ~is_up), (1, is_up)):
+                own = found[..., axis, direction]
+                own += self._carried(axis, here[goes], left[goes], is_up=bool(direction))
+        return found.reshape(-1)
+
+    def _carried(self, axis: int, start: I64, left: I64, *, is_up: bool) -> I64:
+        """By z, y and x of the chip that a link leaves how many of the runs of `left` links along a
+        dimension it is in: each is one more from where it begins, and one fewer behind its end."""
+        size = self.dims[axis]
+        at = start[:, axis] if is_up else size - 1 - start[:, axis]
+        dims = list(self.dims)
+        dims[axis] = 2 * size  # a run round the end goes on there
+        strides = np.array([1, dims[0], dims[0] * dims[1]])
+        first = start @ strides + (at - start[:, axis]) * strides[axis]
+        total = prod(dims)
+        changes = np.bincount(first, minlength=total)
+        changes -= np.bincount(first + left * strides[axis], minlength=total)
+        place = 2 - axis
+        counts = np.cumsum(changes.reshape(dims[::-1]), axis=place)
+        inside, beyond = np.split(counts, 2, axis=place)
+        carried: I64 = inside + beyond
+        return carried if is_up else np.flip(carried, axis=place)
 
     @cached_property
     def links(self) -> tuple[Link, ...]:
@@ -190,19 +228,18 @@ class Slice:
         """
         return self._route(targets, self._loads(beside), port)
 
-    def routes(self, ways: Sequence[Sequence[int]], port: int) -> list[Route]:
-        """The routes of transfers that are all under way at the same time, by the targets of each."""
-        loads = self._loads(ways)
-        return [self._route(targets, loads, port) for targets in ways]
+    def farthest(self, ways: Sequence[Sequence[int]], port: int) -> Route:
+        """The route with the most hops of transfers that are all under way, by the targets of each."""
+        return self._route(max(ways, key=self.hops), self._loads(ways), port)
+
+    def hops(self, targets: Sequence[int]) -> int:
+        """Links of the longest way of transfers from each core to its target (-1: none)."""
+        return int(self.torus.hops(self._pairs(targets)).max(initial=0))
 
     def _route(self, targets: Sequence[int], loads: I64, port: int) -> Route:
-        pairs = self._pairs(targets)
-        hops = np.zeros(len(pairs), np.int64)
-        load = 0
-        for going, links in self.torus.steps(pairs):
-            hops[going] += 1
-            load = max(load, int(loads[links].max()))
-        return Route(tuple(targets), int(hops.max(initial=0)), float(load or 1), port)
+        steps = self.torus.steps(self._pairs(targets))
+        load = max((int(loads[links].max()) for _, links in steps), default=0)
+        return Route(tuple(targets), self.hops(targets), float(load or 1), port)
 
     def links_of(self, pairs: Iterable[Sequence[int]]) -> set[int]:
         """The numbers of the links that transfers between pairs of cores take."""
@@ -216,8 +253,10 @@ class Slice:
 
     def _loads(self, ways: Sequence[Sequence[int]]) -> I64:
         found = np.zeros(self.torus.link_numbers, np.int64)
-        for targets in ways:
-            found += self.torus.loads(self._pairs(targets))
+        some = max(1, _ROWS_AT_ONCE // len(self.chips))
+        for first in range(0, len(ways), some):
+            pairs = [self._pairs(targets) for targets in ways[first : first + some]]
+            found += self.torus.loads(np.concatenate(pairs))
         return found
 
     def ring(self, cores: Sequence[int]) -> list[int]:

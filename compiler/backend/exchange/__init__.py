@@ -1,4 +1,4 @@
 """Kernels that exchange data between the chips of a slice.
 
-To be imported from outside: `cost`, `gather`, `kernels`, `permute`, `plan`, `ports`, `reduce`.
+To be imported from outside: `cost`, `gather`, `kernels`, `permute`, `plan`, `ports`, `reduce`, `ways`.
 """

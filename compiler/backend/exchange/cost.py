@@ -8,7 +8,7 @@ from compiler.backend.exchange import gather, reduce
 from compiler.backend.exchange.box import Box, box_of
 from compiler.backend.exchange.box_gather import BoxGather
 from compiler.backend.exchange.box_reduce import BoxReduce
-from compiler.backend.exchange.kernels import by_core
+from compiler.backend.exchange.ways import by_core, farthest_route
 from compiler.backend.transfer import hbm_tiling
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.replica_groups import (
@@ -19,6 +19,7 @@ from compiler.hlo.replica_groups import (
     device_pairs,
 )
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.program import Route
 from tpu_sim.isa.timing import GRANULE_BYTES, route_cost
 from tpu_sim.isa.torus import Slice, Torus
 
@@ -45,20 +46,18 @@ def exchange_cost(root: HloInstruction, cores: Slice, chip: Chip) -> ExchangeCos
         targets = [-1] * counts.devices
         for source, target in device_pairs(root, counts):
             targets[source] = target
-        return _together([targets], granules, cores, chip)
+        return _together(cores.farthest([targets], 0), granules, chip)
     groups = device_groups(root, counts)
     size = len(groups[0])
     if size == 1:
         return ExchangeCost(0, 0)
     if root.opcode == "all-to-all":
-        ways = [by_core(counts.devices, groups, step) for step in range(1, size)]
-        return _together(ways, granules // size, cores, chip)
+        return _together(farthest_route(cores, groups), granules // size, chip)
     return _round(root.opcode, groups, granules, cores, chip)
 
 
-def _together(ways: list[list[int]], granules: int, cores: Slice, chip: Chip) -> ExchangeCost:
-    """Transfers that are all under way at once."""
-    farthest = max(cores.routes(ways, 0), key=lambda route: route.hops)
+def _together(farthest: Route, granules: int, chip: Chip) -> ExchangeCost:
+    """Transfers that are all under way at once, by the longest of their routes."""
     cost = route_cost(farthest, chip, is_flag=False)
     ready = route_cost(farthest, chip, is_flag=True).latency
     return ExchangeCost(ready, cost.cycles(granules * GRANULE_BYTES) + cost.latency)

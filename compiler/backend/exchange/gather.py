@@ -14,9 +14,9 @@ from compiler.backend.exchange.kernels import (
     LOCAL,
     STEP_FLAGS,
     Exchange,
-    by_core,
 )
 from compiler.backend.exchange.plan import FIRST_DATA_FLAG
+from compiler.backend.exchange.ways import by_core
 from compiler.hlo.replica_groups import Groups
 from compiler.llo.ir import SReg
 from tpu_sim.isa.chips import Chip

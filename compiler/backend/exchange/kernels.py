@@ -122,15 +122,6 @@ class Exchange:
         return b.sadd(base, b.smuli(number, granules))
 
 
-def by_core(cores: int, groups: Groups, step: int) -> list[int]:
-    """For each core the one that many places on in its group, in the order of the groups."""
-    targets = [-1] * cores
-    for group in groups:
-        for place, core in enumerate(group):
-            targets[core] = group[(place + step) % len(group)]
-    return targets
-
-
 def emit_all_to_all(kernel: CustomKernel) -> None:
     """Emit an all-to-all of slots: each core sends slot j to the core of rank j, all at once."""
     x = Exchange(kernel)
@@ -154,13 +145,11 @@ def _send_slots(x: Exchange, data: int, local: int) -> int:
     groups = x.groups()
     size = len(groups[0])
     granules = x.granules(size)
-    ways = [by_core(x.cores, groups, step) for step in range(1, size)]
-    most = x.plan.cores.heaviest(ways)
     rows: list[list[int]] = [[] for _ in range(x.cores)]
     for group in groups:
         for rank, core in enumerate(group):
             rows[core] = [(rank + step) % size for step in range(size)]
-    routes = [x.plan.shared_route(way, most / len(ways)) for way in ways]  # one after another
+    routes = x.plan.all_to_all(groups)
     b = x.builder
     x.start_table(rows)
     for route in routes:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from compiler.analysis.async_flags import MOST_FLAGS_UNDER_WAY
+from compiler.backend.exchange.ways import all_to_all_routes
 from compiler.hlo.replica_groups import Groups
 from tpu_sim.isa.program import Route
 from tpu_sim.isa.timing import GRANULE_BYTES, WORD_BYTES
@@ -46,10 +47,9 @@ class ExchangePlan:
         """The number of a route (`Slice.route`)."""
         return self.number_of(self.cores.route(targets, beside, port))
 
-    def shared_route(self, targets: Sequence[int], load: float) -> int:
-        """The number of a route whose share of the links is known, on port 0."""
-        alone = self.cores.route(targets, [targets], 0)
-        return self.number_of(Route(alone.targets, alone.hops, max(1.0, load), 0))
+    def all_to_all(self, groups: Groups) -> list[int]:
+        """The numbers of an all-to-all's routes, by slot (`all_to_all_routes`)."""
+        return [self.number_of(route) for route in all_to_all_routes(self.cores, groups)]
 
     def number_of(self, route: Route) -> int:
         """The number of a route in the program."""

@@ -6,8 +6,9 @@ from compiler.analysis.async_flags import REDUCE_FLAGS
 from compiler.backend.custom import CustomKernel
 from compiler.backend.exchange.box import box_of
 from compiler.backend.exchange.box_reduce import PHASE_GRANULES, BoxReduce
-from compiler.backend.exchange.kernels import BACKWARD, FORWARD, Exchange, by_core
+from compiler.backend.exchange.kernels import BACKWARD, FORWARD, Exchange
 from compiler.backend.exchange.ring_reduce import RingReduce
+from compiler.backend.exchange.ways import by_core
 from compiler.hlo.replica_groups import Groups
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.timing import GRANULE_BYTES, route_cost

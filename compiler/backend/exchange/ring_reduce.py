@@ -7,9 +7,10 @@ and passes it on. It goes in blocks, so that one is on the link while another is
 from __future__ import annotations
 
 from compiler.analysis.async_flags import reduction_pieces
-from compiler.backend.exchange.kernels import BACKWARD, FORWARD, STEP_FLAGS, Exchange, by_core
+from compiler.backend.exchange.kernels import BACKWARD, FORWARD, STEP_FLAGS, Exchange
 from compiler.backend.exchange.plan import FIRST_DATA_FLAG
 from compiler.backend.exchange.sums import UNIT_ROWS, Sum
+from compiler.backend.exchange.ways import by_core
 from compiler.hlo.replica_groups import Groups
 from compiler.llo.ir import SReg
 from tpu_sim.isa.program import HBM, VMEM, DmaDescriptor, DmaDim

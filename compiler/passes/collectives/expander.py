@@ -8,6 +8,9 @@
     broadcast          permutes, by which twice as many devices have it each time
     send, recv         a permute
 
+Groups of more devices than a kernel can serve are gone through in two levels: exchanged or reduced among
+members that lie apart, then among neighbours.
+
 Combining goes in the order of the group, so that all devices get the same bits.
 """
 
@@ -15,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from copy import copy
 
 from compiler.analysis.ring_reduction import ring_row
 from compiler.diagnostics import UnsupportedError
@@ -82,9 +86,33 @@ class Collective:
         slots = self.exchange("all-gather", self.e.shaped(operand, (1, *_plane(dims))))
         return self.e.shaped(slots, (self.size, *dims))
 
+    def levels(self) -> tuple[Collective, Collective] | None:
+        """Of groups too large for one kernel: the same among every q-th member, and among q in a row.
+
+        q is the largest divisor that leaves as many or more of the former: each takes few steps so.
+        """
+        rows = range(math.isqrt(self.size), 1, -1)
+        q = next((q for q in rows if self.size % q == 0), 1)
+        if self.size <= _MOST_RING or q == 1:
+            return None
+        far = tuple(group[j::q] for group in self.groups for j in range(q))
+        near = tuple(g[i : i + q] for g in self.groups for i in range(0, self.size, q))
+        return self._among(far), self._among(near)
+
+    def _among(self, groups: Groups) -> Collective:
+        found = copy(self)
+        found.groups, found.size = groups, len(groups[0])
+        return found
+
     def exchanged(self, slots: Instr) -> Instr:
         """``[n, *dims]``: slot j is what the device of rank j had for this one."""
         dims = slots.array.dims
+        if (levels := self.levels()) is not None:
+            far, near = levels
+            turned = (1, 0, *range(2, len(dims) + 1))
+            brought = far.exchanged(self.e.shaped(slots, (far.size, near.size, *dims[1:])))
+            dealt = near.exchanged(self.e.transpose(brought, turned))
+            return self.e.shaped(self.e.transpose(dealt, turned), dims)
         plain = self.e.shaped(slots, (self.size, *_plane(dims[1:])))
         return self.e.shaped(self.exchange("all-to-all", plain), dims)
 
@@ -93,6 +121,10 @@ class Collective:
         computation = self.instr.attrs["to_apply"]
         assert isinstance(computation, HloComputation)
         dims = slots.array.dims
+        if (levels := self.levels()) is not None:
+            far, near = levels
+            parts = self.e.shaped(slots, (far.size, near.size, *dims[1:]))
+            return near.scattered(far.scattered(parts))
         is_ring = ring_row(computation, slots.array.dtype) is not None and self.size <= _MOST_RING
         if not is_ring or self.size == 1:
             return self.combined(self.exchanged(slots))
@@ -198,7 +230,8 @@ def _all_to_all(instr: Instr) -> Instr | None:
         return c.e.tuple([c.e.shaped(part, dims) for part in parts])
     (dim,) = instr.dimensions
     dims = instr.operands[0].array.dims
-    if dim == 0 and len(dims) == 3 and dims[0] == c.size and len(instr.operands) == 1:
+    is_plain = dim == 0 and len(dims) == 3 and dims[0] == c.size and len(instr.operands) == 1
+    if is_plain and c.levels() is None:
         return None
     made_all = [c.joined(c.exchanged(c.split(o, dim)), dim) for o in instr.operands]
     return result_of(c.e, instr, made_all)

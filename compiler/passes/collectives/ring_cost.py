@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from compiler.analysis.dot_parts import dot_parts, is_integer_pass
-from compiler.backend.exchange.kernels import by_core
 from compiler.backend.exchange.ports import ports_of
+from compiler.backend.exchange.ways import by_core
 from compiler.backend.transfer import hbm_tiling
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.replica_groups import Groups, Pairs
