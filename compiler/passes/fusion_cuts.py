@@ -63,6 +63,16 @@ class Judge:
         except UnsupportedError:
             return False
 
+    def is_plannable(self, fusion: HloInstruction) -> bool:
+        """As `has_windows`, for a fusion whose plan is asked for next: it is searched for at once."""
+        if self.planner.is_refused(fusion):
+            return False
+        try:
+            self.planner.facts(fusion)
+        except UnsupportedError:
+            return False
+        return True
+
     def fits_alone(self, node: HloInstruction) -> bool:
         """Whether an operation has windows in a fusion of its own."""
         if node.opcode == "dynamic-update-slice":

@@ -57,7 +57,7 @@ class _Legalizer:
         for computation in control_computations(module):
             for fusion in [f for f in computation if is_planned(f)]:
                 part = Part(fusion, tuple(dict.fromkeys(results_of(fusion))))
-                if not self.judge.has_windows(fusion):
+                if not self.judge.is_plannable(fusion):
                     parts, why = self._divided(part), "no windows of the whole fit VMEM"
                 elif not self.judge.is_wasteful(fusion) or not self.judge.kind(part):
                     continue

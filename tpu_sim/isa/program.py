@@ -17,6 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
+from operator import attrgetter
 
 from tpu_sim.isa.instruction import Instr, Row
 
@@ -95,9 +97,12 @@ def blocks_of(nodes: list[Node]) -> Iterator[Block]:
                 yield from blocks_of(node.body)
 
 
+_ROW = attrgetter("row")
+
+
 def rows_of(block: Block) -> set[Row]:
     """Which instructions a block has: most questions about it end here."""
-    return {instr.row for bundle in block.bundles for instr in bundle}
+    return set(map(_ROW, chain.from_iterable(block.bundles)))
 
 
 HBM, VMEM, SMEM = 0, 1, 6

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cache
 
 from compiler.analysis.code_costs import KernelCosts, OrderCosts
 from compiler.hlo.ir import HloInstruction, HloModule
@@ -92,6 +93,7 @@ class OrderPlan:
         self._costs = costs = OrderCosts.of(chip)
         self._room_cycles = chip.hbm_bytes / _ROOM_SHARE / TILE_BYTES * costs.tile_transfer
         self._least_move = self._least_saved = KernelCosts.of(chip).order_move
+        self._is_stored, self._is_row_dot = cache(_is_stored), cache(is_row_dot)
         self._homes: dict[Instr, tuple[int, ...]] = {}
         self._known: dict[tuple[Instr, tuple[Order | None, ...]], float] = {}
         """Cycles by the orders of all that an instruction takes and gives."""
@@ -183,7 +185,7 @@ class OrderPlan:
             if order != lies and isinstance(operand.shape, ArrayShape):
                 turned = reorder_cycles(operand.array, lies, order, costs, breaks_lanes, is_moved)
                 total += turned / self._turns.get(operand, 1.0)
-        if instr.opcode == "dot" and is_row_dot(instr):
+        if instr.opcode == "dot" and self._is_row_dot(instr):
             total *= _ROW_TURN
         if total and instr.opcode == "reshape" and _is_for_matrix_unit(instr):
             total += costs.merged * vregs(instr.operands[0].array.dims)
@@ -206,7 +208,7 @@ class OrderPlan:
             return _NO_ROOM * cycles
         if instr.opcode == "dynamic-slice":
             return slab_transfer_cycles(instr, order, self._costs)
-        if not _is_stored(instr):
+        if not self._is_stored(instr):
             return 0.0
         if is_in_place(instr):
             return 2 * slab_transfer_cycles(instr, order, self._costs)
@@ -245,7 +247,7 @@ class OrderPlan:
         k, costs = left.size(left.contracting), self._costs
         if is_in_lanes(dot, taken.result):
             return 2.0 * k * vregs(physical(dot.array.dims, taken.result))
-        if is_row_dot(dot):
+        if self._is_row_dot(dot):
             return costs.matrix + row_cycles(dot, taken, costs)
         m, n = left.size(left.free), right.size(right.free)
         blocks = -(-m // 8) * -(-k // 128) * -(-n // 128)
@@ -262,7 +264,7 @@ class OrderPlan:
                 continue
             before = transfer_cycles(shape, descending(shape.rank), self._costs)
             is_large = before > self._room_cycles and any(_takes_room(i) for i, _ in members)
-            is_computed = any(_is_stored(i) or is_elementwise(i) for i, _ in members)
+            is_computed = any(self._is_stored(i) or is_elementwise(i) for i, _ in members)
             if not is_computed and not is_large:
                 continue  # index arithmetic of what is computed of it
             orders = (_with_minor(shape, *pair) for pair in _pairs(shape))
