@@ -109,6 +109,12 @@ def _elementwise() -> dict[str, _Row]:
         "multiply-add": _Row(
             "", f"{_PQ} c = A parameter(2) ROOT r = A multiply-add(p, q, c)", only=("f32",)
         ),
+        "network-sort": _Row(
+            "",
+            "p = s32[1,128,3] parameter(0) ROOT r = s32[1,128,3] network-sort(p), num_keys=1, "
+            "results={0}",
+            only=("s32",),
+        ),
         "pair-fft": _Row(
             "",
             "z = f32[] constant(0) o = f32[1,1] constant({{1}}) "

@@ -84,6 +84,7 @@ MAKERS: dict[tuple[str, str], tuple[Maker, Freedom]] = {
     ("linear-algebra-expander", "triangular-solve"): (texts.triangular_solve, _LOOSE),
     ("fft-expander", "fft"): (texts.fft, ANY_ORDER),
     ("rng-expander", "rng-bit-generator"): (texts.random_bits, Freedom.NONE),
+    ("sort-kernels", "sort"): (partial(texts.sort, least=300, most=700), Freedom.NONE),
     ("sort-expander", "sort"): (texts.sort, Freedom.NONE),
     ("custom-call-expander", "topk"): (texts.topk, Freedom.NONE),
     ("topk-expander", "topk"): (texts.topk, Freedom.NONE),

@@ -84,13 +84,15 @@ def fft(g: Generator) -> HloModule:
 SORTED = ("f32", "s32", "u8", "bf16", "s8", "u32", "f16", "s16")
 
 
-def sort(g: Generator, dtypes: tuple[str, ...] = SORTED) -> HloModule:
+def sort(
+    g: Generator, dtypes: tuple[str, ...] = SORTED, least: int = 1, most: int = 400
+) -> HloModule:
     """One to three operands; ties; NaN and zeros of both signs where the order is total."""
     t = Text(g)
     dtype = g.choose(dtypes)
     is_total = BY_NAME[dtype].is_float and g.chance(0.5)
-    dims = g.dims(1, 3, 400)
-    dim = g.integer(0, len(dims) - 1)
+    dims = g.dims(1, 3, most) if least == 1 else (g.integer(1, 2), g.integer(least, most))
+    dim = g.integer(0, len(dims) - 1) if least == 1 else 1
     others = [g.choose(("f32", "s32", "u8", "bf16", "pred")) for _ in range(g.choose((0, 0, 1, 2)))]
     direction = g.choose(("LT", "GT"))
     names = [t.input(dtype, dims, edges=0.4 if is_total or not BY_NAME[dtype].is_float else 0.0)]

@@ -105,6 +105,21 @@ class TopkCosts(Costs):
     exchange = Cost(4, Unit.VALU, _MEASURED, "the same where partners lie in other registers")
 
 
+class SortCosts(Costs):
+    """Of a register of lines that a kernel of their own sorts, and of networks of whole arrays."""
+
+    key = Cost(0.3, Unit.VALU, _MEASURED, "a stage of one array, which is the key")
+    exchange = Cost(0.6, Unit.VALU, _MEASURED, "a stage of a key that others follow")
+    exchanged = Cost(0.3, Unit.VALU, _MEASURED, "another array in it")
+    compared = Cost(0.5, Unit.VALU, _MEASURED, "another array compared in it")
+    across = Cost(0.5, Unit.XLU, _ASSUMED, "an array, where partners lie in other lanes")
+    stored = Cost(0.8, Unit.STORE, _MEASURED, "an array stored between passes")
+    turned = Cost(3, Unit.TRANSPOSE, _ASSUMED, "an array brought to its lines, or back")
+    network = Cost(12, Unit.VALU, _MEASURED, "a stage of whole arrays")
+    stage = Cost(60, Unit.SCALAR, _ASSUMED, "a stage of whole arrays, whatever their size")
+    looped_stage = Cost(800, Unit.SCALAR, _MEASURED, "the same in a loop that picks its stages")
+
+
 class ConvolutionCosts(Costs):
     """Of convolutions, whose operands are put together of pieces: parts of a register."""
 

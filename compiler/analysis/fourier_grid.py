@@ -55,16 +55,16 @@ def fourier_grid(transform: HloInstruction, chip: Chip) -> FourierGrid:
     most = max(1, room // (blocks * (-(-rows // LINES) * LINES if is_turned else rows)))
     wanted = max(1, min(most, -(-_STEP_ROWS // rows)))
     if not is_turned:
-        across = _even(lines, wanted)
-        majors = _even(dims[0], max(1, wanted // across))
+        across = even_part(lines, wanted)
+        majors = even_part(dims[0], max(1, wanted // across))
         grid = grid_dim("a", 1, dims[0], majors), grid_dim("c", LINES, lines, across)
         return FourierGrid(grid, majors * across, rows, spare)
-    down = TILES * _even(lines // TILES, wanted) if lines > TILES else lines
+    down = TILES * even_part(lines // TILES, wanted) if lines > TILES else lines
     grid = grid_dim("a", 1, dims[0], 1), grid_dim("r", SUBLANES, lines, down)
     return FourierGrid(grid, -(-down // TILES), rows, spare)
 
 
-def _even(total: int, most: int) -> int:
+def even_part(total: int, most: int) -> int:
     """At most so many of `total` in a step: the greatest divisor, if it is half of that or more."""
     most = min(total, most)
     divisors = (n for n in range(most, -(-most // 2) - 1, -1) if n and total % n == 0)

@@ -354,6 +354,7 @@ REDUCTION_RULES: dict[str, Rule] = {
     "batch-norm-inference": Expansion(COMPOSED["batch-norm-inference"]),
     "batch-norm-training": Expansion(COMPOSED["batch-norm-training"]),
     "map": Expansion(COMPOSED["map"]),
+    "network-sort": Refused("passes make it after differentiation"),
     "pair-fft": Refused("passes make it after differentiation"),
     "reduce": Chosen(_reduce),
     "reduce-window": Chosen(_reduce_window),

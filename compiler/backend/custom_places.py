@@ -5,6 +5,7 @@
     scatter     what one block holds whole: the operand, the result, the updates; nothing where
                 tiles come and go
     update      what is updated, what it is updated with
+    network-sort    its operands and results
     pair-fft    the parts of its operand and of its result
 
 Index vectors of rows go from HBM to the scalar unit. `scope_bytes` is the least part of VMEM in which the
@@ -21,6 +22,7 @@ from compiler.analysis.fourier_grid import fourier_grid
 from compiler.analysis.fusion_body import fusion_body
 from compiler.analysis.gather_dims import GatherDims, gather_dims, has_rows, is_large, is_wide
 from compiler.analysis.kernel_vmem import held_rows, stream_rows
+from compiler.analysis.network_sort_grid import fits, network_grid
 from compiler.analysis.scatter_dims import (
     ScatterDims,
     has_numbers_last,
@@ -213,9 +215,18 @@ def _transform(fusion: HloInstruction, root: HloInstruction, chip: Chip) -> Cust
     return CustomPlaces(scope, moves, cut.is_disjoint)
 
 
+def _sort(fusion: HloInstruction, root: HloInstruction, chip: Chip) -> CustomPlaces | None:
+    cut = network_grid(root, chip)
+    scopes = (part for part in _scoped(chip) if network_grid(root, part) == cut)
+    scope = next((part.vmem_bytes for part in scopes if fits(root, cut, part)), chip.vmem_bytes)
+    moves = {node: byte_size(root.operands[0].array) for node in (*root.operands, root)}
+    return CustomPlaces(scope, moves, cut.is_disjoint)
+
+
 _FINDERS: dict[str, Callable[[HloInstruction, HloInstruction, Chip], CustomPlaces | None]] = {
     "dynamic-update-slice": _update,
     "gather": _gather,
+    "network-sort": _sort,
     "pair-fft": _transform,
     "scatter": _scatter,
 }

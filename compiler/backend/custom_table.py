@@ -11,6 +11,7 @@ from compiler.backend.exchange.kernels import emit_all_to_all
 from compiler.backend.exchange.permute import emit_permute
 from compiler.backend.exchange.reduce import emit_reduce_scatter
 from compiler.backend.fourier.kernel import emit_fft
+from compiler.backend.sorting.kernel import emit_network_sort
 
 CUSTOM_EMITTERS: dict[str, CustomEmitter] = {
     "dynamic-update-slice": emit_update,
@@ -18,6 +19,7 @@ CUSTOM_EMITTERS: dict[str, CustomEmitter] = {
     "all-to-all": emit_all_to_all,
     "collective-permute": emit_permute,
     "gather": emit_gather,
+    "network-sort": emit_network_sort,
     "pair-fft": emit_fft,
     "reduce-scatter": emit_reduce_scatter,
     "scatter": emit_scatter,

@@ -311,7 +311,8 @@ _BY_FORM: tuple[tuple[AttributeForm, str], ...] = (
     (
         _INT,
         "index iota_dimension index_vector_dim exponent_bits mantissa_bits channel_id k delta "
-        "feature_group_count batch_group_count feature_index num_carries replica_count "
+        "feature_group_count batch_group_count feature_index num_carries num_keys line_lanes "
+        "replica_count "
         "num_partitions",
     ),
     (
@@ -333,7 +334,7 @@ _BY_FORM: tuple[tuple[AttributeForm, str], ...] = (
     (
         _INTS,
         "dimensions lhs_contracting_dims rhs_contracting_dims lhs_batch_dims rhs_batch_dims "
-        "lhs_ragged_dims rhs_group_dims fft_length offset_dims collapsed_slice_dims "
+        "lhs_ragged_dims rhs_group_dims fft_length results offset_dims collapsed_slice_dims "
         "start_index_map operand_batching_dims start_indices_batching_dims "
         "dynamic_slice_sizes update_window_dims inserted_window_dims "
         "scatter_dims_to_operand_dims input_batching_dims scatter_indices_batching_dims",

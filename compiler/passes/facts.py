@@ -159,6 +159,7 @@ CONTRACTS: Mapping[str, Contract] = {
         requires=(BARE_SHAPES,), establishes=(NO_SELECT_AND_SCATTER,)
     ),
     "topk-expander": Contract(requires=(BARE_SHAPES,), establishes=(NO_TOPK,)),
+    "sort-kernels": Contract(requires=(BARE_SHAPES,)),
     "sort-expander": Contract(requires=(BARE_SHAPES,), establishes=(NO_SORT,)),
     "double-precision-narrower": Contract(establishes=(NO_DOUBLES,)),
     "double-precision-check": Contract(establishes=(NO_DOUBLES,)),

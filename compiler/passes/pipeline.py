@@ -71,6 +71,7 @@ from compiler.passes.row_alignment import align_rows
 from compiler.passes.scatter_canonicalizer import canonicalize_scatters
 from compiler.passes.scheduling import schedule
 from compiler.passes.sharding_propagation import propagate_shardings
+from compiler.passes.sort_kernels.kernels import make_sort_kernels
 from compiler.passes.sorted_scatters import sort_scatters
 from compiler.passes.stacked_order import order_stacks
 from compiler.passes.stacked_state import compact_stacked_state
@@ -120,6 +121,7 @@ PASSES: dict[str, Pass] = {
         FunctionPass("tap-expander", expand_taps),
         FunctionPass("topk-expander", expand_topk),
         FunctionPass("sorted-scatters", sort_scatters),
+        FunctionPass("sort-kernels", make_sort_kernels),
         FunctionPass("sort-expander", expand_sorts),
         FunctionPass("linear-algebra-expander", expand_linear_algebra),
         FunctionPass("fft-expander", expand_ffts),
@@ -212,6 +214,7 @@ PIPELINE: tuple[str, ...] = (
     "select-and-scatter-expander",
     "topk-expander",
     "sorted-scatters",
+    "sort-kernels",
     "sort-expander",
     "sub-byte-types",
     "pair-types",
@@ -328,6 +331,7 @@ MUST_PRECEDE: tuple[Edge, ...] = (  # besides `facts.order_of_facts`
     ("custom-call-expander", "sort-expander", "a large or approximate top-k becomes a sort"),
     ("tap-expander", "reduce-window-expander", "a running total doubles its shifts"),
     ("sorted-scatters", "sort-expander", "it makes sorts"),
+    ("sort-kernels", "sort-expander", "what a kernel of its own sorts needs no network"),
     ("sort-expander", "pair-types", "comparators are applied to whole arrays first"),
     ("reduce-window-expander", "pair-types", "computations are applied to whole arrays first"),
     ("select-and-scatter-expander", "pair-types", "so are these computations"),

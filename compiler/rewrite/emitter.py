@@ -143,16 +143,26 @@ class Emitter(HloBuilder):
         computation.module = self.module
         return Emitter(self.near, computation)
 
-    def apply(self, computation: HloComputation, arguments: Sequence[Instr]) -> list[Instr]:
-        """A scalar computation on arrays of equal dimensions, element by element."""
+    def apply(
+        self,
+        computation: HloComputation,
+        arguments: Sequence[Instr],
+        result: Instr | None = None,
+    ) -> list[Instr]:
+        """A scalar computation on arrays of equal dimensions, element by element.
+
+        Its results, or those of one instruction, before which nothing else is made.
+        """
+        root = result or computation.root_instruction
         dims = arguments[0].array.dims
         made: dict[Instr, list[Instr]] = {}
         for parameter, value in zip(computation.parameters, arguments, strict=True):
             made[parameter] = [value]
+        needed = _cone(root)
         for instr in computation:
-            if instr not in made:
+            if instr in needed and instr not in made:
                 made[instr] = self._apply_one(instr, dims, made)
-        return made[computation.root_instruction]
+        return made[root]
 
     def _apply_one(self, instr: Instr, dims: Dims, made: dict[Instr, list[Instr]]) -> list[Instr]:
         operands = [value for o in instr.operands for value in made[o]]
@@ -173,6 +183,16 @@ class Emitter(HloBuilder):
         attrs = {k: v for k, v in instr.attrs.items() if k != "metadata"}
         shape = ArrayShape(instr.array.dtype, dims)
         return [self.instruction(instr.opcode, operands, attrs, shape)]
+
+
+def _cone(root: Instr) -> set[Instr]:
+    """An instruction and all that it is computed from."""
+    found, pending = {root}, [root]
+    while pending:
+        new = [o for o in pending.pop().operands if o not in found]
+        found.update(new)
+        pending += new
+    return found
 
 
 def _not_scalar(instr: Instr) -> UnsupportedError:

@@ -78,6 +78,7 @@ NO_RULE: dict[str, str] = {
     "infeed": _HOST,
     "opt-barrier": _TUPLES,
     "outfeed": _HOST,
+    "network-sort": _LATER,
     "pair-fft": _LATER,
     "parameter": "it is given",
     "ragged-dot": _OPAQUE,

@@ -40,6 +40,7 @@ EXCLUDED = {
     "send-done": "talks with another device: refused by name",
     "shuffle": "XLA has no semantics for it: refused by name",
     "multiply-add": "made by passes, not part of XLA's HLO",
+    "network-sort": "made by passes, not part of XLA's HLO",
     "pair-fft": "made by passes, not part of XLA's HLO",
     "ragged-all-to-all": "of several participants only: refused by name",
 }

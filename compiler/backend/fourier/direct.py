@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compiler.backend.fourier.stage_loops import Part, Roots
+from compiler.backend.column_blocks import Part
+from compiler.backend.fourier.stage_loops import Roots
 from compiler.backend.vector.ops import Ops
 from compiler.hlo.fourier import direct_group
 from compiler.llo.builder import LloBuilder

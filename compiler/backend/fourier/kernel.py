@@ -13,11 +13,11 @@ from __future__ import annotations
 from compiler.analysis.fourier_grid import TILES, fourier_grid
 from compiler.analysis.indexing import const
 from compiler.analysis.windows import OperandWindow, WindowPlan
+from compiler.backend.column_blocks import Part, copy_columns
 from compiler.backend.custom import CustomKernel
 from compiler.backend.fourier.direct import DirectSums
-from compiler.backend.fourier.stage_loops import Part, Roots, StageLoops, StageShape
+from compiler.backend.fourier.stage_loops import Roots, StageLoops, StageShape
 from compiler.backend.fourier.turning import Turned, Turner
-from compiler.backend.fourier.views import copy_columns
 from compiler.backend.grid_loop import GridLoop, StepContext
 from compiler.backend.kernel_calls import Argument, Place
 from compiler.backend.transfer import box_pieces, column_pieces, hbm_tiling

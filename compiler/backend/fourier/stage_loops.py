@@ -13,20 +13,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from compiler.backend.column_blocks import Part
 from compiler.backend.fourier.butterflies import Butterfly, Value
 from compiler.backend.vector.ops import Ops
 from compiler.hlo.fourier import Stage
 from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import MReg, SReg
 from tpu_sim.isa.geometry import SUBLANES
-
-
-@dataclass(frozen=True)
-class Part:
-    """Real or imaginary parts: a window and the sreg with their first row in it."""
-
-    window: int
-    base: SReg
 
 
 @dataclass(frozen=True)

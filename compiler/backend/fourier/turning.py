@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from compiler.backend.fourier.stage_loops import Part
+from compiler.backend.column_blocks import Part
 from compiler.backend.vector.ops import Ops
 from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import SReg

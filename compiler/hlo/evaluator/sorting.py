@@ -118,4 +118,29 @@ def _topk(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
     return top_k(operands[0], instr.k, largest=instr.largest)
 
 
-SORTING_HANDLERS: dict[str, Handler] = {"sort": _sort, "topk": _topk}
+def _network_sort(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
+    arrays = [np.asarray(operand) for operand in operands]
+    major, rows, columns = arrays[0].shape
+    lanes = instr.line_lanes
+    cut = (major, rows, columns // lanes, lanes)
+    order = (0, 2, 3, 1)
+    lines = [array.reshape(cut).transpose(order).reshape(-1, lanes * rows) for array in arrays]
+    if instr.is_stable:
+        lines.append(np.broadcast_to(np.arange(lanes * rows, dtype=np.int32), lines[0].shape))
+    found = np.lexsort(lines[: instr.num_keys][::-1], axis=-1)
+    apart = (major, columns // lanes, lanes, rows)
+    results = tuple(
+        np.take_along_axis(lines[i], found, -1)
+        .reshape(apart)
+        .transpose(0, 3, 1, 2)
+        .reshape(major, rows, columns)
+        for i in instr.results
+    )
+    return results if isinstance(instr.shape, TupleShape) else results[0]
+
+
+SORTING_HANDLERS: dict[str, Handler] = {
+    "network-sort": _network_sort,
+    "sort": _sort,
+    "topk": _topk,
+}

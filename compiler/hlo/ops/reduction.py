@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from compiler.hlo.dtypes import BY_NAME, C64, F32, F64, S32, real_type
 from compiler.hlo.fourier import has_kernel, root_rows
+from compiler.hlo.network import may_sort
 from compiler.hlo.ops.declaration import (
     APPLY,
     DIMENSIONS,
@@ -87,6 +88,28 @@ def _sort(q: Inference) -> Shape:
             q.fail(f"operands {dims_text(operands[0])} and {dims_text(operand)} differ")
     predicate(q, "to_apply", 2 * len(operands))
     return one_or_tuple([plain(o.dtype, o.dims) for o in operands])
+
+
+def _network_sort(q: Inference) -> Shape:
+    """Not XLA's, but made by passes: s32[a, n, c] in ascending order of the first `num_keys` operands along
+    dimension 1 and then `line_lanes` neighbours of dimension 2. Those of `results` are wanted, of which one
+    after the operands is the place each element had; with `is_stable` equal ones keep their order."""
+    operands = q.arrays()
+    keys, lanes = q.integer("num_keys", 1), q.integer("line_lanes", 1)
+    results, is_stable = q.ints("results"), q.attrs.get("is_stable", False)
+    for operand in operands:
+        if operand.dtype != S32 or operand.rank != 3 or operand.dims != operands[0].dims:
+            q.fail(f"operand is {dims_text(operand)}, want equal s32 arrays of rank 3")
+    major, rows, columns = operands[0].dims
+    q.require(0 < keys <= len(operands), f"{keys} keys of {len(operands)} operands")
+    last = len(operands) if is_stable else len(operands) - 1
+    in_range = bool(results) and all(0 <= result <= last for result in results)
+    q.require(in_range, f"results {list(results)} are not of 0 to {last}")
+    q.require(len(set(results)) == len(results), "a result is named twice")
+    q.require(
+        may_sort(major, rows, columns, lanes), f"{dims_text(operands[0])}, {lanes} lanes a line"
+    )
+    return one_or_tuple([plain(S32, (major, rows, columns))] * len(results))
 
 
 def _topk(q: Inference) -> Shape:
@@ -282,6 +305,13 @@ OPS = (
         _select_and_scatter,
         T.CALLS | T.COMBINES,
         (*WINDOW, *words("select scatter")),
+    ),
+    variadic(
+        "network-sort",
+        1,
+        _network_sort,
+        T.NONE,
+        (*words("num_keys line_lanes results"), *flags("is_stable")),
     ),
     variadic("sort", 1, _sort, T.CALLS | T.ORDERS, (*DIMENSIONS, *flags("is_stable"), *APPLY)),
     Op(

@@ -6,12 +6,22 @@ other, they follow each other.
 
 from __future__ import annotations
 
-from compiler.backend.fourier.stage_loops import Part
+from dataclasses import dataclass
+
 from compiler.backend.vector.arrays import VmemArray
 from compiler.backend.vector.ops import Ops
 from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import SReg
 from tpu_sim.isa.geometry import SUBLANES
+
+
+@dataclass(frozen=True)
+class Part:
+    """One array of a block: a window and the sreg with its first row in it."""
+
+    window: int
+    base: SReg
+
 
 _TOGETHER = 8
 """Tiles copied in one turn of the innermost loop: loads and stores of several overlap."""
