@@ -16,7 +16,12 @@ from compiler.passes.call_inliner import inline_calls
 from compiler.passes.context import PassContext
 from compiler.passes.control_unsharing import unshare
 from compiler.passes.sharding.constant_copies import merge_constants, split_constants
-from compiler.passes.sharding.exporter import export_shardings, settle_results
+from compiler.passes.sharding.exporter import (
+    export_shardings,
+    settle_parameters,
+    settle_results,
+    stated_results,
+)
 from compiler.passes.sharding.importer import Program, import_shardings
 from compiler.passes.sharding.regions import mark_manual
 from compiler.sharding.mesh import TensorSharding
@@ -43,9 +48,10 @@ def propagate_shardings(module: HloModule, context: PassContext) -> bool:
     mark_manual(program, values)
     steps = _steps(program, values, control)
     context.counts["steps"] = propagate(steps, values.all())
-    results = values.of[module.entry.root_instruction]
+    results, stated = values.of[module.entry.root_instruction], stated_results(program)
     export_shardings(program, values)
-    context.counts["settled results"] = settle_results(program, results)
+    context.counts["settled parameters"] = settle_parameters(program, values)
+    context.counts["settled results"] = settle_results(program, results, stated)
     for computation, originals in copies.items():
         merge_constants(computation, originals)
         computation.sort()

@@ -318,9 +318,11 @@ class Body(HloBuilder):
         except ValueError as error:
             self.op.fail(str(error))
 
-    def annotated(self, value: Instr, attributes: dict[str, Attribute]) -> Instr:
-        """A value that is annotated where it is not made: a ``Sharding`` custom call."""
-        attrs = {"custom_call_target": "Sharding", **self.annotations(attributes)}
+    def annotated(
+        self, value: Instr, attributes: dict[str, Attribute], target: str = "Sharding"
+    ) -> Instr:
+        """A value that is annotated where it is not made: a custom call."""
+        attrs = {"custom_call_target": target, **self.annotations(attributes)}
         if "sharding" not in attrs:
             return value
         return self.instruction("custom-call", (value,), attrs, value.shape)

@@ -28,7 +28,7 @@ from compiler.hlo.attributes import (
     FrontendAttributes,
     InputOutputAlias,
 )
-from compiler.hlo.ir import HloModule
+from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.replica_groups import device_counts
 
 _STABLEHLO: dict[str, Lowering] = {
@@ -157,10 +157,18 @@ def _lower_entry(unit: Unit, function: Operation) -> None:
     annotations = function.attributes.get("res_attrs", ())
     if isinstance(annotations, tuple) and len(annotations) == len(results):
         pairs = zip(results, annotations, strict=True)
-        results = [b.annotated(r, a if isinstance(a, dict) else {}) for r, a in pairs]
+        results = [_stated(b, r, a) if isinstance(a, dict) else r for r, a in pairs]
     module = b.build_entry(b.pack(results))
     _order_header(module)
     _read_aliases(module, function, len(results))
+
+
+def _stated(b: Body, result: HloInstruction, attributes: dict[str, Attribute]) -> HloInstruction:
+    """A result with what the signature says of it, which Shardy tells from a constraint."""
+    is_shardy = "sdy.sharding" in attributes
+    return b.annotated(
+        result, attributes, "xla.sdy.FuncResultSharding" if is_shardy else "Sharding"
+    )
 
 
 def _order_header(module: HloModule) -> None:

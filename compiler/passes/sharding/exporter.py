@@ -9,7 +9,7 @@ from compiler.hlo.attributes import FrontendAttributes
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.shape import Shape, TupleShape
 from compiler.hlo.sharding import HloSharding, leaf_count
-from compiler.passes.sharding.importer import Program
+from compiler.passes.sharding.importer import Program, stand_in
 from compiler.passes.sharding.statements import SHARDY
 from compiler.rewrite.graph import emit
 from compiler.sharding.mesh import Axes, Axis
@@ -97,15 +97,54 @@ def _finish_header(module: HloModule, device_count: int) -> None:
         module.attrs["num_partitions"] = device_count
 
 
-def settle_results(program: Program, own: list[Value]) -> int:
-    """Make results that the program leaves open easy for a caller to hold; returns how many change.
+def settle_parameters(program: Program, values: Values) -> int:
+    """The same for arguments of which nothing is said, before results: how many are cut in another way."""
+    changed = 0
+    for parameter in list(program.module.entry.parameters):
+        said = program.stated.get(parameter, [])
+        if isinstance(parameter.shape, TupleShape) or any(one is not None for one in said):
+            continue
+        (value,) = values.of[parameter]
+        axes = _settled(value)
+        if axes == value.axes:
+            continue
+        users = list(parameter.users)
+        attrs = {"sharding": parameter.attrs["sharding"]}
+        stand_in(emit(parameter, "copy", parameter.shape, [parameter], attrs), parameter, users)
+        mesh = program.statements.mesh
+        parameter.attrs["sharding"] = value.sharding(mesh).with_axes(axes).to_hlo()
+        changed += 1
+    return changed
+
+
+def stated_results(program: Program) -> list[bool]:
+    """By array of the results whether the program's signature says how it is cut.
+
+    A constraint inside that happens to be on a result does not. GSPMD's text has one form for both.
+    """
+    root = program.module.entry.root_instruction
+    stated = program.stated.get(root, [None] * leaf_count(root.shape))
+    if not program.statements.is_shardy:
+        return [True] * len(stated)
+    parts = root.operands if root.opcode == "tuple" else [root]
+    signed = [part in program.signed for part in parts for _ in range(leaf_count(part.shape))]
+    is_root_note = root in program.notes  # which has a sharding, be it of the signature or not
+    whole = [one is not None and not is_root_note for one in stated]
+    return [a or b for a, b in zip(signed, whole, strict=True)]
+
+
+def settle_results(program: Program, own: list[Value], stated: list[bool]) -> int:
+    """Make results that the signature leaves open easy for a caller to hold; returns how many change.
 
     Each is cut evenly and by whole axes of the mesh: what is not is gathered at the end, as in
-    Shardy. `own` are the values of the results.
+    Shardy. `own` are the values of the results, `stated` says of each whether the signature has it.
     """
     module = program.module
     root = module.entry.root_instruction
-    wanted = [_settled(value) for value in own]
+    wanted = [
+        list(value.axes) if value.is_fixed and is_stated else _settled(value)
+        for value, is_stated in zip(own, stated, strict=True)
+    ]
     changed = [value.axes != axes for value, axes in zip(own, wanted, strict=True)]
     if not any(changed):
         return 0
@@ -138,15 +177,15 @@ def _leaves(instr: Instr) -> list[HloSharding]:
 
 def _settled(value: Value) -> list[Axes]:
     """The axes of each dimension that may stay in a result."""
-    if value.is_fixed or value.mesh is None:
+    if value.mesh is None:
         return list(value.axes)
     sizes = value.mesh.sizes
-    if any(size % product(axes) for size, axes in zip(value.dims, value.axes, strict=True)):
-        return [()] * len(value.dims)
-    return [
-        tuple(itertools.takewhile(lambda axis: axis.size == sizes[axis.name], axes))
-        for axes in value.axes
-    ]
+    found: list[Axes] = []
+    for size, axes in zip(value.dims, value.axes, strict=True):
+        whole = tuple(itertools.takewhile(lambda axis: axis.size == sizes[axis.name], axes))
+        most = next(n for n in range(len(whole), -1, -1) if size % product(whole[:n]) == 0)
+        found.append(whole[:most])
+    return found
 
 
 def _parts(root: Instr) -> list[Instr]:

@@ -24,7 +24,8 @@ from compiler.sharding.shardy_text import parse_manual_axes
 
 Instr = HloInstruction
 
-_CONSTRAINTS = frozenset({"Sharding", "xla.sdy.FuncResultSharding"})
+_RESULT = "xla.sdy.FuncResultSharding"
+_CONSTRAINTS = frozenset({"Sharding", _RESULT})
 _BARRIER = "xla.sdy.PropagationBarrier"
 _GROUP = "xla.sdy.ShardingGroup"
 _ENTER = "xla.sdy.GlobalToLocalShape"
@@ -43,13 +44,14 @@ class Program:
 
     `stated` has a sharding for each array of an instruction, None where nothing is said. `notes`
     are the copies that stand for annotations. `manual` are the axes that a boundary of a region
-    adds to those that are manual around it.
+    adds to those that are manual around it. `signed` are the notes that the signature makes of results.
     """
 
     module: HloModule
     statements: Statements
     stated: dict[Instr, list[TensorSharding | None]] = field(default_factory=dict)
     notes: dict[Instr, None] = field(default_factory=dict)
+    signed: set[Instr] = field(default_factory=set)
     barriers: dict[Instr, Direction] = field(default_factory=dict)
     groups: dict[str, list[Instr]] = field(default_factory=dict)
     manual: dict[Instr, Axes] = field(default_factory=dict)
@@ -111,6 +113,8 @@ def _import_note(instr: Instr, program: Program, *, is_barrier: bool) -> None:
     (operand,) = instr.operands
     (stated,) = program.statements.of(instr)
     made = program.note(operand, stated, instr)
+    if instr.attrs["custom_call_target"] == _RESULT:
+        program.signed.add(made)
     sharding = instr.attrs.get("sharding")
     if isinstance(sharding, HloSharding) and sharding.group and not program.statements.is_shardy:
         program.groups.setdefault(sharding.group.split()[-1], []).append(made)
@@ -127,13 +131,18 @@ def _member(operand: Instr, group: Instr, program: Program) -> Instr:
         return operand
     users = [user for user in operand.users if user is not group]
     made = program.note(operand, None, group)
+    stand_in(made, operand, users)
+    return made
+
+
+def stand_in(made: Instr, operand: Instr, users: list[Instr]) -> None:
+    """Let users of an instruction, and its computation if it is the root, have a copy instead."""
     for user in users:
         for index, used in enumerate(user.operands):
             if used is operand:
                 user.set_operand(index, made)
     if operand.computation is not None and operand.computation.root is operand:
         operand.computation.root = made
-    return made
 
 
 def _import_boundary(instr: Instr, program: Program, *, is_entering: bool) -> None:

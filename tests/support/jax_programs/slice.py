@@ -63,6 +63,19 @@ def check_constraints_and_wanted_shardings() -> None:
     np.testing.assert_array_equal(outer(x), A.T)
 
 
+def check_uneven_constraints_leave_even_borders() -> None:
+    def function(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        cut = jax.lax.with_sharding_constraint(x, NamedSharding(MESH, P("x", "y")))
+        long = jax.lax.with_sharding_constraint(x[:, 0], NamedSharding(MESH, P(("y", "x"))))
+        return cut, long
+
+    given = np.arange(28, dtype=np.float32).reshape(14, 2)
+    x, long = jax.jit(function)(given)
+    assert (x.sharding.spec, long.sharding.spec) == (P(None, "y"), P("y"))
+    np.testing.assert_array_equal(x, given)
+    np.testing.assert_array_equal(long, given[:, 0])
+
+
 def check_shard_map() -> None:
     def body(a: jax.Array) -> jax.Array:
         total = jax.lax.psum(a, "x")
