@@ -61,6 +61,14 @@ class Report:
     traced: Traced | None = field(default=None, repr=False, compare=False)
     cores: tuple[ExecutionResult, ...] = field(default=(), repr=False, compare=False)
 
+    @property
+    def operations(self) -> int:
+        """Multiplications, additions and what other elements take, in all calls (of one device)."""
+        assert self.traced is not None, "made by build_report"
+        program, _, result = self.traced
+        kernels = [(program.kernels[run.name], run.calls) for run in result.kernels]
+        return sum((kernel.flops + kernel.element_ops) * calls for kernel, calls in kernels)
+
     @cached_property
     def origin_costs(self) -> Costs:
         """Cycles of kernels by what the user wrote, worked out when asked for."""

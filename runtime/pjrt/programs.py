@@ -145,10 +145,10 @@ def cost_analysis(a: Any) -> None:
     """`Executable_GetCostAnalysis`: what the program costs on the emulated chip."""
     found: PjrtProgram = objects[a.executable]
     reports = [part.estimate() for part in found.parts]
-    kernels = [kernel for part in found.parts for kernel in part.program.kernels.values()]
+    operations = sum(report.operations for report in reports)
     values = NamedValues(
         {
-            "flops": float(sum(kernel.flops for kernel in kernels)),
+            "flops": float(operations),
             "bytes accessed": float(sum(report.hbm_bytes for report in reports)),
             "optimal_seconds": sum(report.seconds for report in reports),
             "cycles": float(sum(report.cycles for report in reports)),

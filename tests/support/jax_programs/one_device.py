@@ -205,6 +205,8 @@ def check_ahead_of_time() -> None:
     np.testing.assert_array_equal(compiled(np.eye(16, dtype=np.float32)), np.eye(16))
     assert "HloModule jit__lambda" in compiled.as_text()
     assert compiled.cost_analysis()["flops"] == 2 * 16**3
+    added = jax.jit(lambda x: x + 1).lower(jax.ShapeDtypeStruct((16, 16), jnp.float32)).compile()
+    assert added.cost_analysis()["flops"] == 16**2
     assert compiled.cost_analysis()["cycles"] > 0
     memory = compiled.memory_analysis()
     assert memory.argument_size_in_bytes == memory.output_size_in_bytes == 16 * 128 * 4
