@@ -99,7 +99,7 @@ class TopkCosts(Costs):
     """Of the greatest elements of rows."""
 
     greatest = Cost(3, Unit.VALU, _ASSUMED, "a register whose greatest element is found")
-    round = Cost(6, Unit.VALU, _ASSUMED, "a register in one round: the greatest, and where it is")
+    round = Cost(13, Unit.VALU, _MEASURED, "a register in one round: the greatest, and where it is")
     group = Cost(12, Unit.TRANSFER, _ASSUMED, "the elements of one group fetched")
     sorted = Cost(12, Unit.VALU, _MEASURED, "a register in one stage of a sort, with its places")
     exchange = Cost(4, Unit.VALU, _MEASURED, "the same where partners lie in other registers")

@@ -27,6 +27,7 @@ from compiler.passes.expanders.topk_expander import MAX_K
 from compiler.passes.expanders.topk_groups import (
     can_group,
     groups_cycles,
+    rounds_cycles,
     saves_rounds,
     sort_cycles,
     topk_by_groups,
@@ -139,11 +140,11 @@ def expand_topk(instr: Instr, chip: Chip) -> Instr | None:
     is_largest = instr.largest
     if operand.array.dtype == PRED:
         return _topk_of_flags(instr)
-    by_rounds = is_largest and 0 < k <= MAX_K
     room = int(vmem_shares.SORTED_PARTS * chip.vmem_bytes)
+    by_rounds = is_largest and 0 < k <= MAX_K and _saves_by_rounds(instr, room, chip)
     if not by_rounds and can_halve(instr, room) and _saves_sorting(instr, chip):
         return topk_by_halving(instr, room)
-    if can_group(instr) and (not by_rounds or saves_rounds(instr, chip)):
+    if can_group(instr) and (saves_rounds if by_rounds else _saves_rows)(instr, chip):
         return topk_by_groups(instr)
     if by_rounds:
         return None
@@ -163,6 +164,23 @@ def _saves_sorting(instr: Instr, chip: Chip) -> bool:
     if can_group(instr):
         others = min(others, groups_cycles(rows, size, instr.k, chip))
     return halving_cycles(rows, size, instr.k, chip) < others
+
+
+def _saves_by_rounds(instr: Instr, room: int, chip: Chip) -> bool:
+    """Whether rounds of maximum are estimated to be cheaper than halving sorted groups or a sort."""
+    *major, size = instr.operands[0].array.dims
+    rows = math.prod(major)
+    others = sort_cycles(rows, size, chip)
+    if can_halve(instr, room):
+        others = min(others, halving_cycles(rows, size, instr.k, chip))
+    return rounds_cycles(rows, size, instr.k, chip) <= others
+
+
+def _saves_rows(instr: Instr, chip: Chip) -> bool:
+    """Whether groups are estimated to be cheaper than a sort of whole rows."""
+    *major, size = instr.operands[0].array.dims
+    rows = math.prod(major)
+    return groups_cycles(rows, size, instr.k, chip) < sort_cycles(rows, size, chip)
 
 
 def _topk_of_flags(instr: Instr) -> Instr:

@@ -21,6 +21,7 @@ from compiler.hlo.scalar_computations import key_order
 from compiler.hlo.shape import TupleShape
 from compiler.passes.expanders.topk_expander import MAX_K, of_order_key, order_key
 from compiler.passes.expanders.topk_halving import halving_cycles
+from compiler.passes.sort_kernels.shapes import KERNELS, Arrays, best_form
 from compiler.rewrite.emitter import Emitter
 from tpu_sim.isa.chips import Chip
 
@@ -45,11 +46,15 @@ def saves_rounds(instr: Instr, chip: Chip) -> bool:
     *major, size = instr.operands[0].array.dims
     rows, k = math.prod(major), instr.k
     costs = TopkCosts.of(chip)
-    rounds = k * costs.round / _VREG
-    searched = rows * (size / _GROUP + k * _GROUP) * rounds
+    searched = rounds_cycles(rows, size / _GROUP + k * _GROUP, k, chip)
     first = rows * size * costs.greatest / _VREG
     by_groups = KernelCosts.of(chip).topk_groups + first + searched + rows * k * costs.group
-    return by_groups < rows * size * rounds
+    return by_groups < rounds_cycles(rows, size, k, chip)
+
+
+def rounds_cycles(rows: int, size: float, k: int, chip: Chip) -> float:
+    """What k rounds of maximum over rows are estimated to take."""
+    return rows * size * k * TopkCosts.of(chip).round / _VREG
 
 
 def groups_cycles(rows: int, size: int, k: int, chip: Chip) -> float:
@@ -57,12 +62,17 @@ def groups_cycles(rows: int, size: int, k: int, chip: Chip) -> float:
     costs = TopkCosts.of(chip)
     count = -(-size // _GROUP)
     which = min(sort_cycles(rows, count, chip), halving_cycles(rows, count, k, chip))
+    last = sort_cycles(rows, k * _GROUP, chip, carried=1)
     first = rows * size * costs.greatest / _VREG + rows * k * costs.group
-    return KernelCosts.of(chip).topk_groups + first + which + sort_cycles(rows, k * _GROUP, chip)
+    return KernelCosts.of(chip).topk_groups + first + which + last
 
 
-def sort_cycles(rows: int, size: int, chip: Chip) -> float:
-    """What sorting rows with their places is estimated to take."""
+def sort_cycles(rows: int, size: int, chip: Chip, carried: int = 0) -> float:
+    """What sorting rows with their places, and other operands, is estimated to take."""
+    arrays = Arrays(1 + carried, 1, 2, is_stable=True)
+    kernel = best_form(rows, size, 1, arrays, chip)
+    if kernel is not None:
+        return kernel[0] + KERNELS * KernelCosts.of(chip).launch
     depth = (size - 1).bit_length()
     registers = rows * (1 << depth) / _VREG
     return registers * depth * (depth + 1) / 2 * TopkCosts.of(chip).sorted

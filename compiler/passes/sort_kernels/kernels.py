@@ -19,7 +19,7 @@ from compiler.passes.context import PassContext
 from compiler.passes.expanders.driver import expand
 from compiler.passes.expanders.sort_parts import MAX_UNROLLED_STAGES
 from compiler.passes.sort_kernels.keys import Key, keys_of
-from compiler.passes.sort_kernels.shapes import Arrays, Lines, forms
+from compiler.passes.sort_kernels.shapes import KERNELS, Arrays, Lines, best_form
 from compiler.passes.sort_kernels.words import has_words, of_words, to_words
 from compiler.rewrite.emitter import Emitter, result_of
 from tpu_sim.isa.chips import Chip
@@ -27,8 +27,6 @@ from tpu_sim.isa.geometry import LANES, SUBLANES
 
 Instr = HloInstruction
 _GREATEST = (1 << 31) - 1
-_KERNELS = 3
-"""What makes words and brings lines into place, the sort, what brings them back."""
 
 
 def make_sort_kernels(module: HloModule, context: PassContext) -> bool:
@@ -94,11 +92,10 @@ class _Sort:
 
     def form(self, chip: Chip) -> Lines | None:
         """How its lines lie at the least cost; None where a network of whole arrays is cheaper."""
-        found = [(lines.cycles(self.arrays, chip), lines) for lines in forms(*self.view)]
-        fit = [(cycles, lines) for cycles, lines in found if cycles is not None]
-        if not fit:
+        found = best_form(*self.view, self.arrays, chip)
+        if found is None:
             return None
-        cycles, lines = min(fit, key=lambda pair: pair[0])
+        cycles, lines = found
         return lines if cycles < self._network_cycles(chip) else None
 
     def _network_cycles(self, chip: Chip) -> float:
@@ -109,7 +106,7 @@ class _Sort:
         lines = outer * -(-inner // LANES) * LANES if inner > 1 else outer
         registers = -(-(lines << depth) // (LANES * SUBLANES))
         costs = SortCosts.of(chip)
-        spared = (_KERNELS - 1) * KernelCosts.of(chip).launch
+        spared = (KERNELS - 1) * KernelCosts.of(chip).launch
         stage = costs.stage if stages <= MAX_UNROLLED_STAGES else costs.looped_stage
         return stages * (stage + registers * costs.network) - spared
 

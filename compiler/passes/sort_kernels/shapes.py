@@ -21,6 +21,8 @@ from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.geometry import LANES, SUBLANES
 
 Instr = HloInstruction
+KERNELS = 3
+"""What makes words and brings lines into place, the sort, what brings them back."""
 
 
 @dataclass(frozen=True)
@@ -117,3 +119,12 @@ def forms(outer: int, count: int, inner: int) -> Iterator[Lines]:
     while lanes * outer * inner <= LANES and lanes * FEWEST_ROWS < 2 * count:
         yield Lines(outer, count, inner, lanes)
         lanes *= 2
+
+
+def best_form(
+    outer: int, count: int, inner: int, arrays: Arrays, chip: Chip
+) -> tuple[float, Lines] | None:
+    """How lines lie at the least cost, and what the sort takes so; None: VMEM has no room."""
+    found = [(lines.cycles(arrays, chip), lines) for lines in forms(outer, count, inner)]
+    fit = [(cycles, lines) for cycles, lines in found if cycles is not None]
+    return min(fit, key=lambda pair: pair[0], default=None)
