@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -212,15 +213,27 @@ def _with_period(body: FusionBody, rows: IterationDim) -> IterationDim:
     found = 1
     for node in body.computation:
         if node.opcode == "reshape" and node.array.dims[:-1] == (rows.size,):
-            source = node.operands[0]
-            lead = source.array.dims[:-1]
-            if source.opcode not in _MOVES or math.prod(lead) != rows.size:
-                continue
-            for count in itertools.accumulate(reversed(lead[1:]), operator.mul):
-                tiles = math.lcm(found * rows.unit, count) // rows.unit
-                if count % rows.unit and tiles <= MOST_PERIOD and rows.tiles % tiles == 0:
-                    found = tiles
+            for lead in _leads_behind(node, rows.size):
+                for count in itertools.accumulate(reversed(lead[1:]), operator.mul):
+                    tiles = math.lcm(found * rows.unit, count) // rows.unit
+                    if count % rows.unit and tiles <= MOST_PERIOD and rows.tiles % tiles == 0:
+                        found = tiles
     return replace(rows, period=found)
+
+
+def _leads_behind(merged: HloInstruction, rows: int) -> Iterator[tuple[int, ...]]:
+    """The leading dimensions of which reshapes on the way to a parameter make the rows that are `merged`."""
+    pending, seen = [merged], {merged}
+    while pending:
+        node = pending.pop()
+        for source in node.operands:
+            if source.opcode not in _MOVES or source in seen:
+                continue
+            seen.add(source)
+            pending.append(source)
+            lead = source.array.dims[:-1]
+            if node.opcode == "reshape" and math.prod(lead) == rows:
+                yield lead
 
 
 def _is_even(size: int, units: set[int]) -> bool:

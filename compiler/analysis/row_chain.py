@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from compiler.analysis.indexing import Var, var, variables
-from compiler.analysis.indexing_maps import PIECEWISE, Index, operand_reads
+from compiler.analysis.indexing_maps import Index, operand_reads
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
@@ -131,8 +131,6 @@ class _Search:
                 if current in after or self._is_turned(at):
                     return False
                 continue
-            if current.opcode in PIECEWISE:
-                return False
             try:
                 reads = operand_reads(current, at)
             except UnsupportedError:

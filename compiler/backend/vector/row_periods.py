@@ -47,11 +47,13 @@ def period_of_rows(
     cost: int,
     body_of: Callable[[ElementEmitter], Callable[[TilePoint], None]],
 ) -> RowPeriod | None:
-    """A period whose tiles take less than half of the `cost` of one at an unknown place.
+    """A period whose tiles take less than half of the `cost` of one at an unknown place, and of those of
+    a shorter period.
 
     `indices`: what the stage reads, with `row_variable` for its row tile; `cost` in cycles of issue
     slots; `body_of` an emitter computes a tile with it.
     """
+    best: RowPeriod | None = None
     for tiles in _row_periods(space, indices):
         places = [
             _at_place(emitter, space, tiles, place, body_of)
@@ -59,8 +61,9 @@ def period_of_rows(
         ]
         mean = sum(place.issue_cycles for place in places) // len(places)
         if 2 * mean < cost:
-            return RowPeriod(tiles, max(place.operations for place in places), mean)
-    return None
+            best = RowPeriod(tiles, max(place.operations for place in places), mean)
+            cost = mean
+    return best
 
 
 def _at_place(

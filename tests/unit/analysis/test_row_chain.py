@@ -95,3 +95,28 @@ def test_the_only_row_read_as_a_scalar_is_none() -> None:
     text = (text + TAIL).replace("64,256", "1,256").replace("256,64", "256,1")
     one_row = text.replace("f32[64]", "f32[1]")
     assert fusion_body(parse_module(one_row).entry.root_instruction).chain is None
+
+
+def test_rows_that_are_read_from_several_places_are_a_chain() -> None:
+    chain = _body("""  top = f32[16,256] slice(x), slice={[48:64], [0:256]}
+  rest = f32[48,256] slice(x), slice={[0:48], [0:256]}
+  v = f32[64,256] concatenate(top, rest), dimensions={0}
+  s = f32[64] reduce(v, zero), dimensions={1}, to_apply=add
+  sb = f32[64,256] broadcast(s), dimensions={0}
+  ROOT r = f32[64,256] subtract(v, sb)
+""").chain
+    assert chain is not None
+    assert [n.name for n in chain.members] == ["s"]
+
+
+def test_rows_of_a_member_from_another_place_are_none() -> None:
+    assert (
+        _body("""  s = f32[64] reduce(x, zero), dimensions={1}, to_apply=add
+  top = f32[16] slice(s), slice={[48:64]}
+  rest = f32[48] slice(s), slice={[0:48]}
+  v = f32[64] concatenate(top, rest), dimensions={0}
+  sb = f32[64,256] broadcast(v), dimensions={0}
+  ROOT r = f32[64,256] subtract(x, sb)
+""").chain
+        is None
+    )

@@ -61,6 +61,67 @@ def test_windows_take_a_few_loads_a_register(dtype: str, cycles: int) -> None:
     assert tpuc.compile(_text(dtype, 8, 8, 7, 96)).estimate().cycles < cycles
 
 
+_ROLLED = """HloModule m
+f {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT r = f32[] add(a, b)
+}}
+ENTRY e {{
+  x = {t}[{rows},{c}] parameter(0)
+  y = {t}[{rows},{c}] parameter(1)
+  p = {t}[{n},{g},{g},{w},{w},{c}] reshape(x)
+  q = {t}[{n},{g},{w},{g},{w},{c}] transpose(p), dimensions={{0,1,3,2,4,5}}
+  i = {t}[{n},{h},{h},{c}] reshape(q)
+  a = {t}[{n},{cut},{h},{c}] slice(i), slice={{[0:{n}], [{top}:{h}], [0:{h}], [0:{c}]}}
+  b = {t}[{n},{top},{h},{c}] slice(i), slice={{[0:{n}], [0:{top}], [0:{h}], [0:{c}]}}
+  j = {t}[{n},{h},{h},{c}] concatenate(a, b), dimensions={{1}}
+  d = {t}[{n},{h},{cut},{c}] slice(j), slice={{[0:{n}], [0:{h}], [{top}:{h}], [0:{c}]}}
+  e = {t}[{n},{h},{top},{c}] slice(j), slice={{[0:{n}], [0:{h}], [0:{top}], [0:{c}]}}
+  k = {t}[{n},{h},{h},{c}] concatenate(d, e), dimensions={{2}}
+  l = {t}[{rows},{c}] reshape(k)
+  m = {t}[{rows},{c}] add(l, y)
+  v = f32[{rows},{c}] convert(m)
+  zero = f32[] constant(0)
+  s = f32[{rows}] reduce(v, zero), dimensions={{1}}, to_apply=f
+  sb = f32[{rows},{c}] broadcast(s), dimensions={{0}}
+  u = f32[{rows},{c}] subtract(v, sb)
+  uu = f32[{rows},{c}] multiply(u, u)
+  z = f32[{rows}] reduce(uu, zero), dimensions={{1}}, to_apply=f
+  zb = f32[{rows},{c}] broadcast(z), dimensions={{0}}
+  o = f32[{rows},{c}] add(u, zb)
+  ROOT r = {t}[{rows},{c}] convert(o)
+}}
+"""
+
+
+def _rolled(dtype: str, n: int, g: int, w: int, c: int) -> str:
+    h, cut = g * w, w // 2
+    names = {"t": dtype, "n": n, "g": g, "w": w, "c": c, "h": h, "cut": cut, "top": h - cut}
+    return _ROLLED.format(**names, rows=n * h * h)
+
+
+@pytest.mark.parametrize("machine", _MACHINES, ids=["llvm", "checked"])
+@pytest.mark.parametrize("n, g, w, c", [(2, 4, 7, 24), (1, 8, 7, 130), (3, 2, 5, 8)])
+@pytest.mark.parametrize("dtype", _TYPES)
+def test_rows_of_windows_that_are_rolled_and_normalised(
+    dtype: str, n: int, g: int, w: int, c: int, machine: MachineOptions
+) -> None:
+    """Small integers, so that sums are exact in any order."""
+    rng = np.random.default_rng(1)
+    args = [rng.integers(-2, 3, (n * (g * w) ** 2, c)).astype(_TYPES[dtype]) for _ in range(2)]
+    text = _rolled(dtype, n, g, w, c)
+    (got,) = tpuc.compile(text, machine=machine)(*args)
+    (want,) = evaluate(parse_module(text), args)
+    np.testing.assert_array_equal(np.asarray(got), want)
+
+
+@pytest.mark.parametrize("dtype, cycles", [("f32", 120_000), ("bf16", 100_000)])
+def test_rolled_windows_take_a_few_loads_a_register(dtype: str, cycles: int) -> None:
+    """Sums of rows and what follows are one chain, by the period of the windows behind the roll."""
+    assert tpuc.compile(_rolled(dtype, 8, 8, 7, 96)).estimate().cycles < cycles
+
+
 _TAPS = """HloModule m
 ENTRY e {{
   x = f32[{n},{h},{w},{c}] parameter(0)
