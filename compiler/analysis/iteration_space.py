@@ -25,7 +25,7 @@ from compiler.analysis.indexing_boxes import tile_units
 from compiler.analysis.indexing_maps import start_variable
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloInstruction
-from compiler.hlo.opcodes import Trait, with_any
+from compiler.hlo.opcodes import OPCODES, Trait, with_any
 from compiler.hlo.shape import ArrayShape
 from tpu_sim.isa.geometry import LANES, SUBLANES
 
@@ -36,6 +36,7 @@ _MOST_JOINED = 64
 MOST_PERIOD = 64
 """Tiles of rows in a period; each has code of its own (`backend/vector/row_periods.py`)."""
 _MOVES = with_any(Trait.INDEX_MAP | Trait.PIECEWISE)
+_IN_PLACE = Trait.INDEX_MAP | Trait.PIECEWISE | Trait.ELEMENTWISE
 _LONG_DEPTH = 4096
 """Elements of K from which cutting it is tried."""
 
@@ -227,12 +228,13 @@ def _leads_behind(merged: HloInstruction, rows: int) -> Iterator[tuple[int, ...]
     while pending:
         node = pending.pop()
         for source in node.operands:
-            if source.opcode not in _MOVES or source in seen:
+            if source in seen or not OPCODES[source.opcode].traits & _IN_PLACE:
                 continue
             seen.add(source)
             pending.append(source)
             lead = source.array.dims[:-1]
-            if node.opcode == "reshape" and math.prod(lead) == rows:
+            is_moved = node.opcode == "reshape" and source.opcode in _MOVES
+            if is_moved and math.prod(lead) == rows:
                 yield lead
 
 

@@ -18,6 +18,7 @@ from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape
+from tpu_sim.isa.geometry import SUBLANES
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ def row_chain(
     if first is None:
         return None
     dims = first.operands[0].array.dims
-    made = [n for n in materialised if n.opcode == "reduce" and n in roots]
+    made = [n for n in materialised if n.opcode == "reduce" and n in roots and n not in leaves]
     members = [n for n in materialised if _is_member(n, dims) and n not in made]
     results = list(dict.fromkeys(r for r in roots if r.array.dims == dims))
     search = _Search(dims, materialised, leaves, members, results)
@@ -89,9 +90,20 @@ class _Search:
     index: Index = field(init=False)
 
     def __post_init__(self) -> None:
-        # Also the only row has a variable: code knows the value of a row, not the one at place 0.
-        self._variables = [Var(f"chain{d}", 0, max(1, n - 1)) for d, n in enumerate(self.dims)]
+        # Also the only row has a variable: code knows the value of a row, not the one at place 0. It
+        # computes whole tiles: a row behind the last one is not what a merged dimension goes on with.
+        lengths = [*self.dims]
+        lengths[-2] = -(-lengths[-2] // self._tile_rows) * self._tile_rows
+        self._variables = [Var(f"chain{d}", 0, max(1, n - 1)) for d, n in enumerate(lengths)]
         self.index = tuple([var(v) for v in self._variables])
+
+    @property
+    def _tile_rows(self) -> int:
+        """Rows of a tile of the narrowest type in the fusion."""
+        computation = self.materialised[0].computation
+        assert computation is not None
+        arrays = [n.array for n in computation if isinstance(n.shape, ArrayShape)]
+        return SUBLANES * max(array.dtype.packing for array in arrays)
 
     def drops_one(self) -> bool:
         """Drop the first member or root that reads what it may not; whether there was one."""

@@ -144,8 +144,11 @@ def _step_compute(kernel: KernelPlan, chip: Chip) -> float:
     """Cycles of one step's stages."""
     body, plan = kernel.body, kernel.windows
     outer = max((_lanes_tiles(w) for w in plan.outputs), default=1)
-    rate = WindowCosts.of(chip).operations
+    costs = WindowCosts.of(chip)
+    rate = costs.operations
     cycles = outer * body.operations / rate
+    if plan.is_off_period:
+        cycles += outer * costs.rows_anywhere
     for reduce in body.reduces:
         box = plan.depths.get(reduce)
         node = reduce if isinstance(reduce.shape, ArrayShape) else next(iter(reduce.users))

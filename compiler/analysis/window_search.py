@@ -270,6 +270,9 @@ def make_plan(fusion: HloInstruction, steps: GridSteps, blocks: Blocks) -> Windo
         step.depths,
         tuple(clamps.derived),
         carries=bool(body.carried),
+        is_off_period=any(
+            size % dim.period for size, dim in zip(blocks.sizes, steps.space.dims, strict=True)
+        ),
         blocks=blocks,
     )
 

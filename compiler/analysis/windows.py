@@ -137,7 +137,8 @@ class WindowPlan:
 
     `boxes` are the parts of materialised nodes that a step computes into scratch; `depths` the
     operand boxes of reduces, and the part of K of the dot, where the grid cuts them. The kernel
-    `carries` arrays to VMEM, or not. `blocks` is the choice that all this followed from.
+    `carries` arrays to VMEM, or not. Blocks that are `is_off_period` begin anywhere in a period of rows
+    that move together. `blocks` is the choice that all this followed from.
     """
 
     grid: tuple[GridDim, ...]
@@ -147,6 +148,7 @@ class WindowPlan:
     depths: dict[HloInstruction, Box] = field(default_factory=dict)
     derived: tuple[DerivedVar, ...] = ()
     carries: bool = False
+    is_off_period: bool = False
     cost: PlanCost = PlanCost(0, 0, 0)
     blocks: Blocks = Blocks((), ())
 

@@ -119,6 +119,10 @@ class Judge:
             return False
         return traffic.moved / self.planner.chip.hbm_bytes_per_cycle > traffic.cost.cycles / 2
 
+    def is_off_period(self, part: Part) -> bool:
+        """Whether the rows of a part with windows are found anew in each block (`row_periods`)."""
+        return self.planner.plan(part.trial(self.kind(part))).is_off_period
+
     def kind(self, part: Part) -> str:
         """The kind of fusion as which a part has windows; empty when there is none.
 
@@ -194,6 +198,22 @@ def cheaper(part: Part, judge: Judge, depth: int = 0) -> list[Part]:
     if best == (part,):
         return [part]
     return [p for chosen in best for p in cheaper(chosen, judge, depth + 1)]
+
+
+def in_periods(part: Part, judge: Judge) -> list[Part]:
+    """Parts whose blocks all hold whole periods of rows, if they take much fewer cycles; else the whole.
+
+    Results of one value a row have blocks of 1,024 rows, which windows of 49 do not divide.
+    """
+    limit = judge.cycles(part) * _GAIN
+    best = [part]
+    for cuts in _classes(part):
+        for cut in islice(_with_windows(sorted(cuts, key=_traffic), judge), _MOST_COSTED):
+            if not any(judge.is_off_period(p) for p in cut):
+                cycles = judge.cycles_below(limit, cut)
+                if cycles < limit:
+                    best, limit = list(cut), cycles
+    return best
 
 
 def _with_windows(cuts: Sequence[tuple[Part, ...]], judge: Judge) -> Iterator[tuple[Part, ...]]:

@@ -8,8 +8,8 @@ without windows is cut in two: some value of its body is stored by a first kerne
 second one, and so on with each of the two that still has none (`fusion_cuts` says where). A single
 operation that has none becomes loops over parts of its result (`looped`).
 
-A fusion with windows is cut too where it moves its operands again and again, and two kernels are
-estimated to take much less.
+A fusion with windows is cut too where it moves its operands again and again, or its blocks begin anywhere
+in the groups of rows that move together, and two kernels are estimated to take much less.
 
 It needs a whole chip; with less than that (memory sizes alone) nothing is changed.
 """
@@ -22,7 +22,7 @@ from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape
 from compiler.passes.context import PassContext
 from compiler.passes.fusion import fuse
-from compiler.passes.fusion_cuts import Judge, cheaper, divided
+from compiler.passes.fusion_cuts import Judge, cheaper, divided, in_periods
 from compiler.passes.fusion_parts import Part, results_of
 from compiler.passes.layout_assignment import assign_layouts
 from compiler.passes.looped.forms import LOOPED_KERNELS, inputs_of, looped_module
@@ -59,12 +59,16 @@ class _Legalizer:
                 part = Part(fusion, tuple(dict.fromkeys(results_of(fusion))))
                 if not self.judge.is_plannable(fusion):
                     parts, why = self._divided(part), "no windows of the whole fit VMEM"
-                elif not self.judge.is_wasteful(fusion) or not self.judge.kind(part):
+                elif not self.judge.kind(part):
                     continue
-                else:
+                elif self.judge.is_wasteful(fusion):
                     parts, why = cheaper(part, self.judge), "the whole reads its operands too often"
-                    if parts == [part]:
-                        continue
+                elif self.judge.is_off_period(part):
+                    parts, why = in_periods(part, self.judge), "blocks of the whole begin anywhere"
+                else:
+                    continue
+                if parts == [part]:
+                    continue
                 self.context.counts["split"] += self._split(fusion, parts, why)
             for fusion in [f for f in computation if self._is_too_large(f)]:
                 self.context.counts["split"] += self._split(

@@ -302,3 +302,30 @@ ENTRY e {{
     y = np.round(normal(2, *rows, 64) * 20)
     for machine in ("numpy", "llvm"):
         check_text(text, [np.abs(x), y], "default", machine, tolerance=1e-5)
+
+
+@pytest.mark.parametrize("rows", [33, 8, 16])
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_that_are_merged_and_split_again(rows: int, kind: str) -> None:
+    """Behind 33 rows of a tile of 40 a merged dimension goes on with the next 33."""
+    n = 3 * rows
+    text = f"""{HEAD}ENTRY e {{
+  y = {kind}[3,{rows},40] parameter(0)
+  w = f32[{n}] parameter(1)
+  x = f32[3,{rows},40] convert(y)
+  low = f32[3,1,40] slice(x), slice={{[0:3], [0:1], [0:40]}}
+  rest = f32[3,{rows - 1},40] slice(x), slice={{[0:3], [0:{rows - 1}], [0:40]}}
+  v = f32[3,{rows},40] concatenate(low, rest), dimensions={{1}}
+  zero = f32[] constant(0)
+  s = f32[3,{rows}] reduce(v, zero), dimensions={{2}}, to_apply=add
+  ws = f32[3,{rows}] reshape(w)
+  d = f32[3,{rows}] add(s, ws)
+  m = f32[{n}] reshape(d)
+  mb = f32[{n},40] broadcast(m), dimensions={{0}}
+  q = f32[3,{rows},40] reshape(mb)
+  o = f32[3,{rows},40] subtract(v, q)
+  ROOT r = {kind}[3,{rows},40] convert(o)
+}}
+"""
+    inputs = [normal(1, 3, rows, 40, dtype=KINDS[kind]), normal(2, n)]
+    check_text(text, inputs, tolerance=1e-2)

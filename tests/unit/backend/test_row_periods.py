@@ -122,6 +122,37 @@ def test_rolled_windows_take_a_few_loads_a_register(dtype: str, cycles: int) -> 
     assert tpuc.compile(_rolled(dtype, 8, 8, 7, 96)).estimate().cycles < cycles
 
 
+def _with_sums(dtype: str, n: int, g: int, w: int, c: int) -> str:
+    """The same module, which gives the sums of the rows, too."""
+    rows = n * (g * w) ** 2
+    head, tail = _rolled(dtype, n, g, w, c).replace("ROOT r = ", "r = ").rsplit("}", 1)
+    root = f"  ROOT t = ({dtype}[{rows},{c}], f32[{rows}]) tuple(r, s)"
+    return f"{head}{root}\n}}{tail}"
+
+
+@pytest.mark.parametrize("machine", _MACHINES, ids=["llvm", "checked"])
+def test_sums_of_rows_that_are_results(machine: MachineOptions) -> None:
+    rng = np.random.default_rng(1)
+    args = [rng.integers(-2, 3, (1568, 24)).astype(ml_dtypes.bfloat16) for _ in range(2)]
+    text = _with_sums("bf16", 2, 4, 7, 24)
+    for got, want in zip(
+        tpuc.compile(text, machine=machine)(*args), evaluate(parse_module(text), args), strict=True
+    ):
+        np.testing.assert_array_equal(np.asarray(got), want)
+
+
+def test_sums_of_rows_that_are_results_are_of_the_chain() -> None:
+    executable = tpuc.compile(_with_sums("bf16", 16, 8, 7, 96))
+    assert executable.estimate().cycles < 200_000
+
+
+def test_rows_whose_blocks_begin_anywhere_are_moved_before() -> None:
+    """Blocks of f32[50176] hold 1,024 rows and so begin anywhere in a window of 49."""
+    executable = tpuc.compile(_with_sums("bf16", 16, 8, 7, 96), target="v5e{vmem=16MiB}")
+    assert executable.estimate().cycles < 400_000
+    assert "blocks of the whole begin anywhere" in executable.program.metadata["remarks"]
+
+
 _TAPS = """HloModule m
 ENTRY e {{
   x = f32[{n},{h},{w},{c}] parameter(0)
