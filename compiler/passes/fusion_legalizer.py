@@ -59,16 +59,10 @@ class _Legalizer:
                 part = Part(fusion, tuple(dict.fromkeys(results_of(fusion))))
                 if not self.judge.is_plannable(fusion):
                     parts, why = self._divided(part), "no windows of the whole fit VMEM"
-                elif not self.judge.kind(part):
-                    continue
-                elif self.judge.is_wasteful(fusion):
-                    parts, why = cheaper(part, self.judge), "the whole reads its operands too often"
-                elif self.judge.is_off_period(part):
-                    parts, why = in_periods(part, self.judge), "blocks of the whole begin anywhere"
                 else:
-                    continue
-                if parts == [part]:
-                    continue
+                    parts, why = self._cheaper(fusion, part)
+                    if parts == [part]:
+                        continue
                 self.context.counts["split"] += self._split(fusion, parts, why)
             for fusion in [f for f in computation if self._is_too_large(f)]:
                 self.context.counts["split"] += self._split(
@@ -76,6 +70,16 @@ class _Legalizer:
                 )
             computation.sort()
         drop_unreachable(module)
+
+    def _cheaper(self, fusion: HloInstruction, part: Part) -> tuple[list[Part], str]:
+        """Parts that take much less than a fusion with windows, and why; else the whole."""
+        if not self.judge.kind(part):
+            return [part], ""
+        if self.judge.is_wasteful(fusion):
+            return cheaper(part, self.judge), "the whole reads its operands too often"
+        if self.judge.is_off_period(part):
+            return in_periods(part, self.judge), "blocks of the whole begin anywhere"
+        return [part], ""
 
     def _is_too_large(self, fusion: HloInstruction) -> bool:
         """Whether this is an operation with a kernel of its own that has no windows."""
