@@ -25,6 +25,7 @@ _CODES: tuple[tuple[type[BaseException], int], ...] = (
     (RunInterruptedError, ErrorCode.CANCELLED),
     (KeyboardInterrupt, ErrorCode.CANCELLED),
 )
+_EXHAUSTED = "RESOURCE_EXHAUSTED: "
 
 
 def coded(error: BaseException) -> tuple[int, bytes]:
@@ -34,7 +35,8 @@ def coded(error: BaseException) -> tuple[int, bytes]:
     for kind, code in _CODES:
         if isinstance(error, kind):
             name = "interrupted: " if code == ErrorCode.CANCELLED else ""
-            return code, f"{name}{error}".encode()
+            text = str(error).removeprefix(_EXHAUSTED)  # JAX writes the name of the code before
+            return code, f"{name}{text}".encode()
     return ErrorCode.INTERNAL, f"{type(error).__name__}: {error}".encode()
 
 

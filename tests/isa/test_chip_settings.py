@@ -96,6 +96,7 @@ def test_settings_join_the_chip_of_a_target(name: str, changed: str) -> None:
     ("settings", "message"),
     [
         ("vmen=8MiB", "unknown parameter, did you mean vmem?"),
+        ("foo=3", "unknown parameter, want one of clock, clock_hz, hbm, vmem"),
         ("vmem=8XB", "unit 'XB': want one of B, kB"),
         ("vregs=32ns", "unit 'ns': it is a plain number"),
         ("vmem=big", "'big' is no quantity"),

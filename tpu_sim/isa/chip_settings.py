@@ -146,7 +146,10 @@ class _Editor:
         if setting.key not in self._parameters():
             known = [*self._words, *self._parameters()]
             near = difflib.get_close_matches(setting.key, known, 1)
-            raise ValueError("unknown parameter" + (f", did you mean {near[0]}?" if near else ""))
+            words = f", want one of {', '.join(self._words)} or a field of the chip's file"
+            raise ValueError(
+                "unknown parameter" + (f", did you mean {near[0]}?" if near else words)
+            )
         self._write(setting.key, self._number(setting))
 
     def _number(self, setting: Setting) -> float:
