@@ -141,6 +141,7 @@ CONTRACTS: Mapping[str, Contract] = {
     "simple-expansions": Contract(establishes=(S32_INDICES, NO_COMPOSED, EQUAL_WIDTHS)),
     "cse": Contract(requires=(BARE_SHAPES,)),
     "algebraic-simplifier": Contract(requires=(BARE_SHAPES,)),
+    "dimension-merging": Contract(requires=(BARE_SHAPES, NO_CALLS)),
     "ordered-rounding": Contract(requires=(BARE_SHAPES,)),
     "custom-call-expander": Contract(requires=(BARE_SHAPES,), establishes=(NO_CUSTOM_CALLS,)),
     "linear-algebra-expander": Contract(requires=(BARE_SHAPES,), establishes=(NO_LINEAR_ALGEBRA,)),

@@ -30,6 +30,7 @@ from compiler.passes.convolution_folding import fold_convolutions
 from compiler.passes.copy_insertion import insert_copies
 from compiler.passes.cse import eliminate_common_subexpressions
 from compiler.passes.dce import eliminate_dead_code
+from compiler.passes.dimension_merging import merge_dimensions
 from compiler.passes.dimension_order.assignment import order_dimensions
 from compiler.passes.donor_aliasing import alias_donors
 from compiler.passes.dot_canonicalizer import canonicalize_dots, merge_rows
@@ -125,6 +126,7 @@ PASSES: dict[str, Pass] = {
         FunctionPass("sort-expander", expand_sorts),
         FunctionPass("linear-algebra-expander", expand_linear_algebra),
         FunctionPass("fft-expander", expand_ffts),
+        FunctionPass("dimension-merging", merge_dimensions),
         FunctionPass("ordered-rounding", round_ordered),
         FunctionPass("custom-call-expander", expand_custom_calls),
         FunctionPass("random-state", thread_random_state),
@@ -195,6 +197,7 @@ PIPELINE: tuple[str, ...] = (
     "cse",
     "algebraic-simplifier",
     "constant-folding",
+    "dimension-merging",
     "double-precision-check",
     "ordered-rounding",
     "custom-call-expander",
