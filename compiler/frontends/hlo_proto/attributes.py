@@ -387,6 +387,9 @@ UNNAMED = {
     "custom_call_schedule": "an older name of schedule",
     "sparsity_config": "refused",
     "has_dynamic_root": "has no field",
+    "line_lanes": "of network-sort, which passes alone make",
+    "num_keys": "the same",
+    "results": "the same",
 }
 """Attributes of the text that nothing here writes, and why."""
 

@@ -8,9 +8,8 @@ Copies of a loop's body, and kernels of layers that differ in a scalar, have man
 from __future__ import annotations
 
 from array import array
-from functools import cache
 
-from compiler.llo.op_table import OpInfo, op_table
+from compiler.llo.op_table import OpInfo
 from compiler.llo.schedule.dependences import BlockGraph
 from compiler.llo.schedule.scheduler import Schedule, schedule_block
 from tpu_sim.isa.chips import Chip
@@ -22,6 +21,8 @@ _MOST = 2048
 _Key = tuple[Chip, bytes]
 _KNOWN: dict[_Key, tuple[Schedule, list[int]]] = {}
 """With each schedule, the block's registers in the order in which the block names them."""
+_ROWS: dict[str, int] = {}
+"""Numbers of instruction rows, as they are met."""
 
 
 def known_schedule(
@@ -29,7 +30,7 @@ def known_schedule(
 ) -> Schedule:
     """The schedule of a block, as of `schedule_block`; found again where an equal block had one."""
     registers: dict[int, int] = {}
-    key = (chip, _structure(ops, infos, graph, chip, registers))
+    key = (chip, _structure(ops, infos, graph, registers))
     known = _KNOWN.pop(key, None)
     if known is None:
         schedule = schedule_block(ops, infos, graph, chip)
@@ -46,17 +47,15 @@ def _structure(
     ops: list[Instr],
     infos: list[OpInfo],
     graph: BlockGraph,
-    chip: Chip,
     registers: dict[int, int],
 ) -> bytes:
     """Equal for equal blocks. `registers` gets their number in order: a vreg twice its own, a vmask the
     odd number after that."""
-    numbers = _row_numbers(chip)
     words: list[int] = []
     append, number = words.append, registers.setdefault
     for instr, info, successors in zip(ops, infos, graph.successors, strict=True):
         operands = instr.operands
-        append(numbers[info.row.name])
+        append(_ROWS.setdefault(info.row.name, len(_ROWS)))
         for i in info.vregs:
             append(number(2 * operands[i], len(registers)))
         for i in info.masks:
@@ -73,11 +72,6 @@ def _structure(
     for edge in graph.earliest.items():
         words += edge
     return array("i", words).tobytes()
-
-
-@cache
-def _row_numbers(chip: Chip) -> dict[str, int]:
-    return {name: number for number, name in enumerate(op_table(chip))}
 
 
 def _renamed(schedule: Schedule, known: list[int], registers: list[int]) -> Schedule:

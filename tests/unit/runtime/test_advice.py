@@ -206,7 +206,8 @@ def test_facts_survive_a_saved_program_and_a_text_that_is_none_gives_none() -> N
 
 
 SORT = """HloModule s
-lt { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = pred[] compare(a, b), direction=LT }
+lt { a = f32[] parameter(0) b = f32[] parameter(1) d = f32[] subtract(a, b) z = f32[] constant(0)
+  ROOT c = pred[] compare(d, z), direction=LT }
 ENTRY e { x = f32[64,512] parameter(0) ROOT s = f32[64,512] sort(x), dimensions={1}, to_apply=lt }
 """
 
