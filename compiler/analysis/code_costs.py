@@ -22,7 +22,7 @@ class WindowCosts(Costs):
     step = Cost(40, Unit.SCALAR, _ASSUMED, "scalar work of a step")
     window = Cost(12, Unit.SCALAR, _ASSUMED, "scalar work for a window in a step")
     accumulation = Cost(1, Unit.STORE, _ASSUMED, "an f32 tile that is added to in VMEM")
-    rows_anywhere = Cost(250, Unit.VALU, _MEASURED, "a register of rows from anywhere in a tile")
+    rows_anywhere = Cost(250, Unit.VALU, _ASSUMED, "a register of rows from anywhere in a tile")
 
 
 class KernelCosts(Costs):

@@ -137,12 +137,8 @@ class _Merging:
         assert isinstance(bounds, tuple)
         whole = [b == (0, n, 1) for b, n in zip(bounds, operand.array.dims, strict=True)]
         ends = _ends(w and b[2] == 1 for b, w in zip(bounds, whole[1:], strict=False))
-        scaled: list[tuple[int, int, int]] = []
-        for begin, end in pairwise((0, *ends)):
-            first, last, stride = bounds[begin]
-            rest = math.prod(operand.array.dims[begin + 1 : end])
-            scaled.append((first * rest, last * rest, stride))
-        return make.slice_(self.at(operand, ends), tuple(scaled)), ends
+        scaled = _scaled(operand.array.dims, ends, bounds)
+        return make.slice_(self.at(operand, ends), scaled), ends
 
     def pad(self, instr: Instr) -> Merged:
         """As a slice."""
@@ -151,13 +147,8 @@ class _Merging:
         assert isinstance(padding, tuple)
         whole = [tuple(p) == (0, 0, 0) for p in padding]
         ends = _ends(w and p[2] == 0 for p, w in zip(padding, whole[1:], strict=False))
-        scaled: list[tuple[int, int, int]] = []
-        for begin, end in pairwise((0, *ends)):
-            low, high, inside = padding[begin]
-            rest = math.prod(operand.array.dims[begin + 1 : end])
-            scaled.append((low * rest, high * rest, inside))
         shape = instr.array.with_dims(_merged(instr.array.dims, ends))
-        attrs = {**instr.attrs, "padding": tuple(scaled)}
+        attrs = {**instr.attrs, "padding": _scaled(operand.array.dims, ends, padding)}
         return emit(instr, "pad", shape, (self.at(operand, ends), value), attrs), ends
 
     def dynamic_slice(self, instr: Instr) -> Merged:
@@ -290,6 +281,21 @@ def _ends(joined: Iterable[bool]) -> Ends:
 
 def _merged(dims: Dims, ends: Ends) -> Dims:
     return tuple(math.prod(dims[begin:end]) for begin, end in pairwise((0, *ends)))
+
+
+def _scaled(
+    dims: Dims, ends: Ends, places: tuple[tuple[int, int, int], ...]
+) -> tuple[tuple[int, int, int], ...]:
+    """What a slice or a pad says of each run: of its first dimension, in elements of the whole run.
+
+    The third number, a stride or what lies between elements, is of a dimension by itself or neutral.
+    """
+    found: list[tuple[int, int, int]] = []
+    for begin, end in pairwise((0, *ends)):
+        first, second, third = places[begin]
+        rest = math.prod(dims[begin + 1 : end])
+        found.append((first * rest, second * rest, third))
+    return tuple(found)
 
 
 def _neighbours(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -156,7 +156,7 @@ def _bitcast_convert(ops: Ops, instr: HloInstruction, operands: list[int]) -> in
 def _reduce_precision(ops: Ops, instr: HloInstruction, operands: list[int]) -> int:
     exponent, mantissa = instr.exponent_bits, instr.mantissa_bits
     if instr.array.dtype == BF16 and exponent >= 8 and mantissa >= 7:
-        return round_to(ops, operands[0], BF16)
+        return round_to(ops, operands[0], BF16)  # to all that the type has
     if instr.array.dtype.name == "f16":
         result = reduce_half(ops, operands[0], exponent, mantissa)
     else:

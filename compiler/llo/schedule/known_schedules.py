@@ -38,9 +38,15 @@ def known_schedule(
     else:
         schedule = _renamed(*known, list(registers))
     if len(_KNOWN) >= _MOST:
-        del _KNOWN[next(iter(_KNOWN))]
+        _forget_some()
     _KNOWN[key] = known
     return schedule
+
+
+def _forget_some() -> None:
+    """Drop the half that was asked for longest ago; other threads may add and drop meanwhile."""
+    for key in list(_KNOWN)[: _MOST // 2]:
+        _KNOWN.pop(key, None)
 
 
 def _structure(
