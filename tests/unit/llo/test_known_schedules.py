@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from compiler.llo.builder import LloBuilder, f32_bits
@@ -64,3 +66,14 @@ def test_a_known_schedule_is_the_one_that_would_be_made(monkeypatch: pytest.Monk
     monkeypatch.setattr(known_schedules, "_KNOWN", {})
     anew = _kernel(3, 5.0, is_added=False)
     assert [b.bundles for b in blocks_of(known.body)] == [b.bundles for b in blocks_of(anew.body)]
+
+
+def test_threads_that_schedule_at_once_may_fill_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known_schedules, "_MOST", 4)
+    monkeypatch.setattr(known_schedules, "_KNOWN", {})
+    sizes = list(range(1, 5)) * 4
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda n: _kernel(n, 2.0, is_added=bool(n % 2)), sizes))
+    for size, kernel in zip(sizes, found, strict=True):
+        assert kernel.body == _kernel(size, 2.0, is_added=bool(size % 2)).body
+    assert len(known_schedules._KNOWN) <= 4 + 4

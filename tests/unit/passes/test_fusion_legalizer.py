@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import tpuc
 from compiler.analysis.window_planner import WindowPlanner
 from compiler.analysis.window_search import plan_windows
 from compiler.diagnostics import UnsupportedError
@@ -148,3 +149,16 @@ def test_a_cut_that_is_too_dear_already_is_not_looked_at_further() -> None:
     assert len(asked) == 3
     assert judge.cycles_below(20, parts) >= 20
     assert len(asked) == 5
+
+
+def test_one_operation_without_windows_becomes_loops() -> None:
+    text = """HloModule m
+ENTRY e {
+  x = f32[33,7,1300] parameter(0)
+  ROOT r = f32[1300,231] reshape(x)
+}
+"""
+    executable = tpuc.compile(text, target="v5e{vmem=128KiB}")
+    assert "in parts, by loops" in executable.program.metadata["remarks"]
+    x = np.arange(33 * 7 * 1300, dtype=np.float32).reshape(33, 7, 1300)
+    np.testing.assert_array_equal(executable(x)[0], x.reshape(1300, 231))
