@@ -16,7 +16,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +28,11 @@ FILES = (
     "lax_vmap_test", "lax_vmap_op_test", "nn_test", "random_test", "random_lax_test", "fft_test",
     "linalg_test", "lax_scipy_test", "api_test", "pjit_test", "shard_map_test", "pmap_test",
 )  # fmt: skip
-_SLICES = frozenset({"pjit_test", "shard_map_test", "pmap_test"})
+_SLICES = frozenset({
+    "array_test", "debugging_primitives_test", "layout_test", "linalg_sharding_test", "memories_test",
+    "multi_device_test", "pjit_test", "pmap_test", "python_callback_test", "ragged_collective_test",
+    "shard_alike_test", "shard_map_test",
+})  # fmt: skip
 _HOST_DEVICES = "--xla_force_host_platform_device_count=8"
 _MOST_DEATHS = 20
 
@@ -93,9 +97,9 @@ def reason(outcome: Outcome) -> str:
     return _QUOTED.sub("_", lines[0])[:110] if lines else outcome.outcome
 
 
-def rows(out: Path) -> Iterator[tuple[str, int, dict[str, Outcome]]]:
+def rows(out: Path, files: Sequence[str]) -> Iterator[tuple[str, int, dict[str, Outcome]]]:
     """Of each file: its name, how many tests pass on the CPU, those of them that do not on tpuc."""
-    for file in FILES:
+    for file in files:
         cpu, ours = (read_outcomes(out / f"{file}.{p}.jsonl") for p in ("cpu", "tpuc"))
         wanted = [test for test, found in cpu.items() if found.outcome == "passed" and test in ours]
         failed = {test: ours[test] for test in wanted if ours[test].outcome != "passed"}
@@ -103,7 +107,7 @@ def rows(out: Path) -> Iterator[tuple[str, int, dict[str, Outcome]]]:
             yield file, len(wanted), failed
 
 
-def table(out: Path) -> str:
+def table(out: Path, files: Sequence[str]) -> str:
     """Markdown: a row for each file, then the reasons."""
     lines = [
         "| file | pass on CPU | of these on tpuc | skipped there | share |",
@@ -111,7 +115,7 @@ def table(out: Path) -> str:
     ]
     reasons: Counter[str] = Counter()
     total = passed = 0
-    for file, count, failed in rows(out):
+    for file, count, failed in rows(out, files):
         skipped = sum(f.outcome == "skipped" for f in failed.values())
         good = count - len(failed)
         total, passed = total + count - skipped, passed + good
@@ -127,7 +131,7 @@ def table(out: Path) -> str:
 @click.command()
 @click.argument("checkout", type=click.Path(exists=True, path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="folder of outcomes")
-@click.option("--files", default=",".join(FILES), help="test files, by their names")
+@click.option("--files", default=",".join(FILES), help="any test files of the checkout")
 @click.option("--platforms", default="cpu,tpuc")
 @click.option("--cases", default=10, help="JAX_NUM_GENERATED_CASES")
 @click.option("--sample", default=0, help="tests of a file, chosen at random; 0 for all")
@@ -151,7 +155,7 @@ def main(
             if file.exists():
                 target = (out / f"{name}.{platform}.jsonl").resolve()
                 run_file(file, platform, target, cases, (sample, seed), seconds)
-    click.echo(table(out))
+    click.echo(table(out, files.split(",")))
 
 
 if __name__ == "__main__":

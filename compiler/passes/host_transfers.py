@@ -257,7 +257,7 @@ def _uses(
 def _inputs_of(instr: Instr, plan: _Plan) -> Iterator[Instr]:
     """The values that an instruction needs, seen through what is made again where it is wanted."""
     is_step = instr.opcode in _HALVES or instr in plan.given or instr in plan.carriers
-    if is_step or instr.opcode in REMADE or isinstance(instr.shape, TokenShape):
+    if is_step or isinstance(instr.shape, TokenShape):
         return
     stack = list(instr.operands)
     while stack:

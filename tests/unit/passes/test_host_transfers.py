@@ -96,3 +96,22 @@ def test_a_branch_with_transfers_is_a_step_of_its_own() -> None:
     assert isinstance(branch, Branch)
     assert (branch.index, branch.operands, branch.results) == ("n", (("k",), ("l",)), (("c", 0),))
     assert [kinds(inner) for inner in branch.branches] == [["run", "send"], []]
+
+
+def test_a_tuple_of_a_later_stage_is_given_what_earlier_ones_make() -> None:
+    loop = (
+        "body {\n  s = (f32[4], f32[4]) parameter(0)\n  x = f32[4] get-tuple-element(s), index=0"
+        "\n  p = f32[4] get-tuple-element(s), index=1\n  ROOT o = (f32[4], f32[4]) tuple(p, x)\n}\n"
+        "condition {\n  s = (f32[4], f32[4]) parameter(0)\n  ROOT c = pred[] constant(false)\n}\n"
+    )
+    program = staged(
+        loop
+        + "ENTRY main {\n  t = token[] parameter(0)\n  k = f32[4] parameter(1)\n  y = f32[4] negate(k)"
+        + RECEIVE.format(n="r", token="t", channel=1)
+        + "\n  i = (f32[4], f32[4]) tuple(y, rv)"
+        "\n  w = (f32[4], f32[4]) while(i), condition=condition, body=body"
+        "\n  v = f32[4] get-tuple-element(w), index=0\n  ROOT z = f32[4] negate(v)\n}"
+    )
+    first, last = (step for step in program.steps if isinstance(step, Stage))
+    assert (first.inputs, first.outputs) == (("k",), ("y",))
+    assert set(last.inputs) == {"y", "rv"}
