@@ -24,6 +24,7 @@ from compiler.diagnostics import CompileError, KernelLimitError
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.printer import print_module
 from compiler.hlo.replica_groups import device_counts
+from compiler.hlo.result_memories import result_memories
 from compiler.hlo.shape import TupleShape, token_numbers
 from compiler.hlo.verifier import Level, verify
 from compiler.options import CompileOptions as CompileOptions
@@ -93,12 +94,14 @@ def _compile(
     timings: dict[str, float] = {}
     with _timed("verify", timings, options.progress):
         verify(module, Level.PARSED)
-    tokens = _entry_tokens(module)
+    tokens, memories = _entry_tokens(module), result_memories(module)
     passes, placed = optimise(module, chip, options, cores, timings)
     buffers, lowered = _lowered(module, chip, options, timings, passes, cores)
     lowered.program.metadata |= {"precision": options.precision, **placed}
     if any(tokens):
         lowered.program.metadata["tokens"] = json.dumps(tokens)
+    if memories:
+        lowered.program.metadata["result_memories"] = json.dumps(memories)
     remarks = [*(text for item in passes for text in item.fallbacks), *lowered.remarks]
     if remarks:
         lowered.program.metadata["remarks"] = "\n".join(remarks)

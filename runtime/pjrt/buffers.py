@@ -1,4 +1,4 @@
-"""Buffers: arrays in the HBM of a device, as PJRT holds them."""
+"""Buffers: arrays in the HBM of a device, or in the host's memory beside it, as PJRT holds them."""
 
 from __future__ import annotations
 
@@ -29,31 +29,43 @@ _TILED = 0
 
 
 class PjrtBuffer:
-    """An array on a device. `dtype` is what the host calls its type: an f64 lies there as f32."""
+    """An array in a device's memory: in its HBM, or as a NumPy array in the host's. `dtype` is what the
+    host calls its type: an f64 lies in HBM as f32."""
 
-    __slots__ = ("array", "block", "device", "dtype")
+    __slots__ = ("array", "block", "dtype", "memory")
 
-    def __init__(self, array: Array, dtype: DType, device: PjrtDevice) -> None:
-        self.array: Array | None = array  # None once nobody wants it (`runtime.pjrt.native.drain`)
-        self.dtype, self.device = dtype, device
+    def __init__(self, array: Array | HostArray, dtype: DType, memory: PjrtMemory) -> None:
+        # None once nobody wants it (`runtime.pjrt.native.drain`)
+        self.array: Array | HostArray | None = array
+        self.dtype, self.memory = dtype, memory
         self.block = block = SlotBlock("buffer", self)
-        dims = array.shape
         block.set(
             type=NUMBER_OF_TYPE[dtype],
-            bytes=array.size_bytes,
-            device=device.block.address,
-            memory=device.memory.block.address,
-            layout=layout_number(array.device_shape),
-            address=array.buffer().address,
+            device=memory.device.block.address,
+            memory=memory.block.address,
         )
-        block.set_row("dims", ctypes.c_int64, dims, "rank")
+        if isinstance(array, Array):
+            layout = layout_number(array.device_shape)
+            block.set(bytes=array.size_bytes, layout=layout, address=array.buffer().address)
+        else:
+            block.set(bytes=array.nbytes)  # no layout, no address: no quick call takes it
+        block.set_row("dims", ctypes.c_int64, array.shape, "rank")
+
+    @property
+    def device(self) -> PjrtDevice:
+        """The device whose memory it lies in."""
+        return self.memory.device
 
     def value(self) -> Array:
-        """The array, which the caller may hold on to; raises `PjrtError` if it was deleted."""
+        """The array in HBM, which the caller may hold on to, a new one if it lies in the host's memory;
+        raises `PjrtError` if it was deleted."""
         self.block.words[HOME] = 0  # from now on it is not used again for other values
-        return self._value()
+        array = self._value()
+        if isinstance(array, Array):
+            return array
+        return place(array, self.dtype, self.device.device)
 
-    def _value(self) -> Array:
+    def _value(self) -> Array | HostArray:
         array = self.array
         if array is None or self.block.get("is_deleted"):
             raise PjrtError("the buffer was deleted or donated", ErrorCode.FAILED_PRECONDITION)
@@ -62,11 +74,16 @@ class PjrtBuffer:
     def task(self) -> Task | None:
         """What is still to end before the value is there."""
         array = self.array
-        return None if array is None or array.is_deleted() else array.buffer().task
+        if not isinstance(array, Array) or array.is_deleted():
+            return None
+        return array.buffer().task
 
     def settle(self) -> bool:
         """Let a small array lie in a block of its own, where it stays; whether it does."""
-        buffer = self._value().buffer()
+        array = self._value()
+        if not isinstance(array, Array):
+            return False
+        buffer = array.buffer()
         buffer.wait()
         if buffer.size_bytes <= SMALL_BYTES:
             with buffer.memory.lock.here:
@@ -80,9 +97,14 @@ class PjrtBuffer:
         return prod(self._value().shape) * self.dtype.numpy.itemsize
 
     def host(self) -> HostArray:
-        """The value, copied to the host, in C order."""
+        """The value on the host, in C order: a copy, unless it lies in the host's memory."""
         array = self._value()
-        return np.ascontiguousarray(array.numpy(), self.dtype.numpy).reshape(array.shape)
+        return array_on_host(array, self.dtype) if isinstance(array, Array) else array
+
+
+def array_on_host(array: Array, dtype: DType) -> HostArray:
+    """The value of an array in HBM, copied to the host, in C order."""
+    return np.ascontiguousarray(array.numpy(), dtype.numpy).reshape(array.shape)
 
 
 def layout_number(shape: ArrayShape) -> int:
@@ -118,8 +140,8 @@ def from_host(a: Any) -> None:
     refuse_doubles(dtype)
     strides = ints_at(a.byte_strides, a.num_byte_strides)
     host = _host_view(a.data, dtype, ints_at(a.dims, a.num_dims), strides)
-    device = _device_of(a.memory) if a.memory else objects[a.device]
-    a.buffer = put(host, dtype, device).block.address
+    memory = objects[a.memory] if a.memory else objects[a.device].memory
+    a.buffer = put(host, dtype, memory).block.address
     a.done_with_host_buffer = leaves().ready
 
 
@@ -132,14 +154,11 @@ def refuse_doubles(dtype: DType) -> None:
         )
 
 
-def put(host: HostArray, dtype: DType, device: PjrtDevice) -> PjrtBuffer:
-    """A host array, placed on a device."""
-    return PjrtBuffer(place(host, dtype, device.device), dtype, device)
-
-
-def _device_of(memory: int) -> PjrtDevice:
-    found: PjrtMemory = objects[memory]
-    return found.device
+def put(host: HostArray, dtype: DType, memory: PjrtMemory) -> PjrtBuffer:
+    """A host array, copied to a device's memory."""
+    if memory.is_host:
+        return PjrtBuffer(np.array(host, order="C"), dtype, memory)
+    return PjrtBuffer(place(host, dtype, memory.device.device), dtype, memory)
 
 
 def _host_view(
@@ -200,19 +219,19 @@ def memory_layout(a: Any) -> None:
     a.layout.tiled.num_tiles = 0
 
 
-def copied(buffer: PjrtBuffer, device: PjrtDevice) -> PjrtBuffer:
-    """The value on a device, in memory of its own."""
-    return put(buffer.host(), buffer.dtype, device)
+def copied(buffer: PjrtBuffer, memory: PjrtMemory) -> PjrtBuffer:
+    """The value in some memory, apart from what it was."""
+    return put(buffer.host(), buffer.dtype, memory)
 
 
 def copy_to_device(a: Any) -> None:
     """`Buffer_CopyToDevice`."""
-    a.dst_buffer = copied(objects[a.buffer], objects[a.dst_device]).block.address
+    a.dst_buffer = copied(objects[a.buffer], objects[a.dst_device].memory).block.address
 
 
 def copy_to_memory(a: Any) -> None:
     """`Buffer_CopyToMemory`."""
-    a.dst_buffer = copied(objects[a.buffer], _device_of(a.dst_memory)).block.address
+    a.dst_buffer = copied(objects[a.buffer], objects[a.dst_memory]).block.address
 
 
 def copy_raw(a: Any) -> None:

@@ -6,6 +6,8 @@ import ctypes
 import os
 from typing import Any
 
+from compiler.diagnostics import UnsupportedError
+from compiler.hlo.result_memories import DEVICE_MEMORY
 from runtime.client import Client, Device, client_for
 from runtime.pjrt.failures import PjrtError
 from runtime.pjrt.layouts import ErrorCode, is_within
@@ -19,20 +21,25 @@ TARGET_VARIABLE = "TPUC_TARGET"
 DEFAULT_TARGET = "v5e"
 
 
-class PjrtMemory:
-    """A memory of one device."""
+KINDS = (DEVICE_MEMORY, "pinned_host", "unpinned_host")
+"""The memories that a device has: its HBM, and two of the host, as beside a TPU."""
 
-    def __init__(self, number: int, kind: str, device: PjrtDevice) -> None:
-        self.kind, self.device = kind, device
+
+class PjrtMemory:
+    """A memory of one device: its HBM, or what the host has for it."""
+
+    def __init__(self, kind: str, device: PjrtDevice) -> None:
+        self.kind, self.device, self.is_host = kind, device, kind != DEVICE_MEMORY
         self.block = block = SlotBlock("memory", self, is_permanent=True)
-        block.set(id=number, kind_id=0)
+        number = KINDS.index(kind)
+        block.set(id=device.device.id * len(KINDS) + number, kind_id=number)
         block.set_words("kind", kind)
         block.set_words("text", f"{kind} memory of {device.device!r}")
         block.set_row("devices", ctypes.c_void_p, [device.block.address], "device_count")
 
 
 class PjrtDevice:
-    """A device, which is its own description, and its memory."""
+    """A device, which is its own description, and its memories."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
@@ -52,9 +59,17 @@ class PjrtDevice:
         )
         block.kept.append(attributes)
         block.set(attributes=attributes.address, attribute_count=attributes.count)
-        self.memory = PjrtMemory(device.id, "device", self)
+        self.memories = {kind: PjrtMemory(kind, self) for kind in KINDS}
+        self.memory = self.memories[DEVICE_MEMORY]
         block.set(default_memory=self.memory.block.address)
-        block.set_row("memories", ctypes.c_void_p, [self.memory.block.address], "memory_count")
+        handles = [memory.block.address for memory in self.memories.values()]
+        block.set_row("memories", ctypes.c_void_p, handles, "memory_count")
+
+    def memory_of(self, kind: str) -> PjrtMemory:
+        """Its memory of a kind. Raises UnsupportedError."""
+        if kind not in self.memories:
+            raise UnsupportedError(f"a memory of kind {kind!r}: a device has {', '.join(KINDS)}")
+        return self.memories[kind]
 
 
 class PjrtClient:
@@ -69,7 +84,7 @@ class PjrtClient:
         block.set_words("version", f"tpuc: emulated {client.topology.device_kind}")
         handles = [device.block.address for device in self.devices]
         block.set_row("devices", ctypes.c_void_p, handles, "device_count")
-        memories = [device.memory.block.address for device in self.devices]
+        memories = [m.block.address for device in self.devices for m in device.memories.values()]
         block.set_row("memories", ctypes.c_void_p, memories, "memory_count")
 
     def device(self, number: int) -> PjrtDevice:

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from compiler.hlo.dtypes import PRED
+from compiler.hlo.dtypes import PRED, DType
 from runtime.buffer import Array, place
-from runtime.pjrt.buffers import PjrtBuffer, copied, handles_at, ints_at
-from runtime.pjrt.devices import PjrtDevice
+from runtime.pjrt.buffers import PjrtBuffer, array_on_host, copied, handles_at, ints_at
+from runtime.pjrt.devices import PjrtDevice, PjrtMemory
 from runtime.pjrt.events import event_of
 from runtime.pjrt.failures import PjrtError
 from runtime.pjrt.host_calls import HostCalls
@@ -85,7 +85,7 @@ def run(
     values = [
         [
             (
-                copied(buffer, buffer.device) if number in donated and number in kept else buffer
+                copied(buffer, buffer.memory) if number in donated and number in kept else buffer
             ).value()
             for number, buffer in enumerate(row)
         ]
@@ -97,14 +97,22 @@ def run(
     for number in donated - kept:
         for row in rows:
             row[number].block.set(is_deleted=1)
+    signature = program.signature
     results = [
         [
-            PjrtBuffer(_token(device) if array is None else array, shape.dtype, device)
-            for array, shape in zip(arrays, program.signature.results, strict=True)
+            _result(_token(device) if array is None else array, shape.dtype, device.memory_of(kind))
+            for array, shape, kind in zip(
+                arrays, signature.results, signature.memories, strict=True
+            )
         ]
         for device, arrays in zip(devices, made, strict=True)
     ]
     return results, task
+
+
+def _result(array: Array, dtype: DType, memory: PjrtMemory) -> PjrtBuffer:
+    """A result, which waits to be copied if it is to lie in the host's memory."""
+    return PjrtBuffer(array_on_host(array, dtype) if memory.is_host else array, dtype, memory)
 
 
 def _token(device: PjrtDevice) -> Array:

@@ -81,9 +81,9 @@ class PjrtProgram:
         block.set_row("types", ctypes.c_int32, types)
         block.set_row("dims", ctypes.c_int64, [size for shape in shapes for size in shape.dims])
         block.set_row("ranks", ctypes.c_size_t, [len(shape.dims) for shape in shapes])
-        kind = self.devices[0].memory.block
-        block.set_row("kinds", ctypes.c_void_p, [kind.get("kind")] * count)
-        block.set_row("kind_sizes", ctypes.c_size_t, [kind.get("kind_size")] * count)
+        kinds = [self.devices[0].memory_of(kind).block for kind in signature.memories]
+        block.set_row("kinds", ctypes.c_void_p, [kind.get("kind") for kind in kinds])
+        block.set_row("kind_sizes", ctypes.c_size_t, [kind.get("kind_size") for kind in kinds])
 
 
 def compile_program(a: Any) -> None:

@@ -21,7 +21,7 @@ from runtime.pjrt.buffers import PjrtBuffer, handles_at, layout_number
 from runtime.pjrt.devices import PjrtDevice
 from runtime.pjrt.native import SlotBlock, drain, leaves, objects
 from runtime.pjrt.quick_leaf import Status
-from runtime.pjrt.signature import ProgramSignature, token_places
+from runtime.pjrt.signature import ProgramSignature, stated_memories, token_places
 from runtime.pjrt.stacks import BufferStack
 from runtime.pjrt.staged import Staged
 from runtime.ports import Port
@@ -109,7 +109,7 @@ class QuickProgram:
         port, device = self._ports[number], self._device
         buffer = Buffer(self._memory, port.size_bytes, len(port.buffers))
         array = Array(device.device, port.device_shape, buffer)
-        return PjrtBuffer(array, self._types[number], device).block
+        return PjrtBuffer(array, self._types[number], device.memory).block
 
     def _filled(self, code: Executable, runner: Sequence[int]) -> Any:
         """The words of `runtime.pjrt.quick_leaf`."""
@@ -137,12 +137,14 @@ class QuickProgram:
 
 
 def may_be_quick(code: Executable | Staged) -> bool:
-    """Whether it is a small program of one device that leaves its arguments as they are."""
+    """Whether it is a small program of one device that leaves its arguments as they are, and its results in
+    HBM."""
     if not isinstance(code, Executable) or isinstance(code, SliceExecutable):
         return False
     ports = (*code.inputs, *code.outputs)
     return (
         not any(token_places(code))
+        and not stated_memories(code)
         and code.program.hbm_bytes <= _MOST_BYTES
         and all(0 < port.size_bytes <= SMALL_BYTES for port in ports)
         and sum(port.size_bytes for port in ports) <= _MOST_COPIED_BYTES

@@ -91,8 +91,10 @@ def _signature(found: dict[str, Any]) -> ProgramSignature:
         name: tuple(_shape(text) for text in found[name]) for name in ("arguments", "results")
     }
     donated = frozenset(found["donated"])
-    name, fingerprint = found["name"], found["fingerprint"]
-    return ProgramSignature(name, fingerprint, shapes["arguments"], shapes["results"], donated)
+    name, fingerprint, memories = found["name"], found["fingerprint"], tuple(found["memories"])
+    return ProgramSignature(
+        name, fingerprint, shapes["arguments"], shapes["results"], memories, donated
+    )
 
 
 def _shape(text: str) -> ArrayShape:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from compiler.hlo.dtypes import PRED
+from compiler.hlo.result_memories import DEVICE_MEMORY
 from compiler.hlo.shape import ArrayShape
 from runtime.executable import Executable
 from runtime.pjrt.staged import Staged
@@ -25,12 +26,13 @@ Item = TypeVar("Item")
 @dataclass(frozen=True)
 class ProgramSignature:
     """What is known of a program beside its code. Shapes are those on one device, with the types that the
-    host sees."""
+    host sees; each result has the kind of its memory."""
 
     name: str
     fingerprint: str
     arguments: tuple[ArrayShape, ...]
     results: tuple[ArrayShape, ...]
+    memories: tuple[str, ...]
     donated: frozenset[int] = frozenset()
 
 
@@ -42,7 +44,8 @@ def read_signature(code: Executable | Staged, fingerprint: str) -> ProgramSignat
             tuple(_TOKEN if value is None else value[1].with_layout(None) for value in values)
             for values in (program.arguments, program.results)
         )
-        return ProgramSignature(_STRANGE.sub("_", name), fingerprint, given, made)
+        kinds = _memories(code, len(made))
+        return ProgramSignature(_STRANGE.sub("_", name), fingerprint, given, made, kinds)
     given, made = (
         tuple(port.shape.with_layout(None) for port in ports)
         for ports in (code.inputs, code.outputs)
@@ -53,7 +56,21 @@ def read_signature(code: Executable | Staged, fingerprint: str) -> ProgramSignat
     ports = zip(places, code.inputs, strict=True)
     donated = frozenset(n for n, port in ports if port.is_donated)
     name = _STRANGE.sub("_", code.program.metadata.get("module", "program"))
-    return ProgramSignature(name, fingerprint, given, made, donated)
+    return ProgramSignature(name, fingerprint, given, made, _memories(code, len(made)), donated)
+
+
+def stated_memories(code: Executable | Staged) -> dict[int, str]:
+    """The kinds of memory of the results that are not to lie in HBM, by their numbers."""
+    if isinstance(code, Staged):
+        return code.memories
+    stated = json.loads(code.program.metadata.get("result_memories", "{}"))
+    return {int(number): kind for number, kind in stated.items()}
+
+
+def _memories(code: Executable | Staged, count: int) -> tuple[str, ...]:
+    """The kind of each result's memory."""
+    stated = stated_memories(code)
+    return tuple(stated.get(number, DEVICE_MEMORY) for number in range(count))
 
 
 def token_places(code: Executable) -> tuple[list[int], list[int]]:

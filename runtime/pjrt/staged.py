@@ -40,6 +40,7 @@ class Staged:
     executables: dict[Stage, Executable]
     spreads_in: list[Spread] = field(default_factory=list)
     spreads_out: list[Spread] = field(default_factory=list)
+    memories: dict[int, str] = field(default_factory=dict)  # of results that are not to lie in HBM
 
     def run(
         self, rows: Sequence[Sequence[Array]], devices: Sequence[Device], hosts: Sequence[HostCalls]

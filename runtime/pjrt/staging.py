@@ -8,6 +8,7 @@ from compiler.driver import run_passes
 from compiler.frontends.models import parse_model
 from compiler.hlo.ir import HloModule
 from compiler.hlo.replica_groups import device_counts
+from compiler.hlo.result_memories import result_memories
 from compiler.options import CompileOptions
 from compiler.partitioner.placement_text import INPUTS, OUTPUTS, entry_shapes, placement_texts
 from compiler.passes.context import PassContext
@@ -25,16 +26,18 @@ def compile_staged(code: bytes, devices: Sequence[Device], options: CompileOptio
     """Cut a program at its transfers, and compile each part. One for several devices is partitioned
     first, so that a part is what each of them runs. Raises `CompileError`."""
     module, chip = parse_model(code, "<bytes>"), devices[0].chip
-    spreads: tuple[list[Spread], ...] = ([], [])
+    given: list[Spread] = []
+    made: list[Spread] = []
     if len(devices) > 1:
         note_transfer_devices(module)
         shapes = entry_shapes(module)
         run_passes(module, chip, PARTITIONING, options)
-        spreads = _spreads(module, placement_texts(module, shapes))
+        given, made = _spreads(module, placement_texts(module, shapes))
+    memories = result_memories(module)
     program = stage_program(module, PassContext(chip))
     target = devices if len(devices) > 1 else devices[0]
     stages = {stage: compile_for(stage.text, target, options=options) for stage in program.stages()}
-    return Staged(program, stages, *spreads)
+    return Staged(program, stages, given, made, memories)
 
 
 def _spreads(module: HloModule, texts: dict[str, str]) -> tuple[list[Spread], ...]:

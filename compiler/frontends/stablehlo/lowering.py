@@ -30,6 +30,7 @@ from compiler.hlo.attributes import (
 )
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.replica_groups import device_counts
+from compiler.hlo.result_memories import DEVICE_MEMORY, put_result_memories
 
 _STABLEHLO: dict[str, Lowering] = {
     **batch_norm.TABLE,
@@ -161,6 +162,7 @@ def _lower_entry(unit: Unit, function: Operation) -> None:
     module = b.build_entry(b.pack(results))
     _order_header(module)
     _read_aliases(module, function, len(results))
+    _read_memories(module, function)
 
 
 def _stated(b: Body, result: HloInstruction, attributes: dict[str, Attribute]) -> HloInstruction:
@@ -176,6 +178,18 @@ def _order_header(module: HloModule) -> None:
     layout = module.attrs.pop("entry_computation_layout")
     assert isinstance(layout, ComputationLayout)
     module.attrs = {"entry_computation_layout": layout, **module.attrs}
+
+
+def _read_memories(module: HloModule, function: Operation) -> None:
+    """Results that the signature puts in another memory than the device's own: ``mhlo.memory_kind``."""
+    stated = function.attributes.get("res_attrs", ())
+    kinds: dict[int, str] = {}
+    for number, attributes in enumerate(stated if isinstance(stated, tuple) else ()):
+        kind = attributes.get("mhlo.memory_kind") if isinstance(attributes, dict) else None
+        if isinstance(kind, str) and kind != DEVICE_MEMORY:
+            kinds[number] = kind
+    if kinds:
+        put_result_memories(module, kinds)
 
 
 def _read_aliases(module: HloModule, function: Operation, result_count: int) -> None:

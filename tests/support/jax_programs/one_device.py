@@ -200,6 +200,42 @@ def check_tokens_go_in_and_come_out() -> None:
     assert first.lower(token, x, y).compile().as_text()
 
 
+def check_memory_of_the_host() -> None:
+    (device,) = jax.devices()
+    assert {memory.kind for memory in device.addressable_memories()} == {
+        "device", "pinned_host", "unpinned_host",
+    }  # fmt: skip
+    own, host = (
+        jax.sharding.SingleDeviceSharding(device, memory_kind=kind)
+        for kind in ("device", "pinned_host")
+    )
+    x = normal(300, 130)
+    before = device.memory_stats()["bytes_in_use"]
+    away = jax.device_put(x, host)
+    assert device.memory_stats()["bytes_in_use"] == before
+    assert away.sharding.memory_kind == "pinned_host"
+    np.testing.assert_array_equal(away, x)
+    np.testing.assert_array_equal(jax.device_put(away, own), x)
+    step = jax.jit(lambda a: (jax.device_put(a, own) * 2, a), out_shardings=(host, own))
+    for _ in range(3):
+        doubled, same = step(away)
+    assert (doubled.sharding.memory_kind, same.sharding.memory_kind) == ("pinned_host", "device")
+    np.testing.assert_array_equal(doubled, 2 * x)
+    np.testing.assert_array_equal(same, x)
+    seen: list[int] = []
+
+    def told(a: jax.Array) -> jax.Array:
+        jax.debug.callback(lambda _: seen.append(1), a)
+        return a + 1
+
+    spoken = jax.jit(told, out_shardings=host)(x)
+    jax.effects_barrier()
+    assert spoken.sharding.memory_kind == "pinned_host" and seen == [1]
+    kept = jax.jit(lambda a: a + 1, donate_argnums=0, in_shardings=host, out_shardings=host)
+    np.testing.assert_array_equal(kept(away), x + 1)
+    raises(ValueError, "hbm", lambda: jax.sharding.SingleDeviceSharding(device, memory_kind="hbm"))
+
+
 def check_ahead_of_time() -> None:
     compiled = jax.jit(lambda x: x @ x).lower(jax.ShapeDtypeStruct((16, 16), np.float32)).compile()
     np.testing.assert_array_equal(compiled(np.eye(16, dtype=np.float32)), np.eye(16))

@@ -235,6 +235,19 @@ def check_donated_pieces_are_gone() -> None:
     np.testing.assert_array_equal(y, A + 1)
 
 
+def check_memory_of_the_host() -> None:
+    mesh, x = jax.make_mesh((8,), ("x",)), A[:, :6]
+    own, host = (
+        NamedSharding(mesh, P("x"), memory_kind=kind) for kind in ("device", "pinned_host")
+    )
+    away = jax.device_put(x, host)
+    step = jax.jit(lambda a: jax.device_put(a, own) + 1, out_shardings=host)
+    np.testing.assert_array_equal(step(away), x + 1)
+    assert {shard.data.sharding.memory_kind for shard in step(away).addressable_shards} == {
+        "pinned_host"
+    }
+
+
 def check_explicit_axes() -> None:
     mesh = jax.make_mesh((2, 4), ("a", "b"), axis_types=(AxisType.Explicit,) * 2)
     with jax.set_mesh(mesh):
