@@ -10,10 +10,11 @@ given once, whatever the number of kernels.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from runtime.advice_rules import RULES, Finding, SiteFacts
+from runtime.advice_rules import findings
+from runtime.advice_site import Finding, SiteFacts
 from runtime.kernel_report import KernelReport
 from runtime.origin_costs import Costs
 from tpu_sim.isa.chips import Chip
@@ -95,7 +96,7 @@ def advise(
     for kernel, report in sites:
         ops = program.kernels[kernel].element_ops * report.calls
         site = SiteFacts(report, facts.get(kernel, KernelFacts()), chip, ops)
-        for finding in _findings(site):
+        for finding in findings(site):
             places = _places(finding, report.name, table, dearest)
             about = "" if finding.once else tuple(places) or kernel
             group = groups[finding.rule, of_code.setdefault((finding.rule, kernel), about)]
@@ -105,13 +106,6 @@ def advise(
     made = (group.advice() for group in groups.values())
     kept = (advice for advice in made if advice.saved_cycles >= _LEAST_SHARE * cycles)
     return tuple(sorted(kept, key=lambda advice: -advice.saved_cycles))
-
-
-def _findings(site: SiteFacts) -> Iterator[Finding]:
-    for rule in RULES:
-        finding = rule(site)
-        if finding is not None and finding.saved > 0:
-            yield finding
 
 
 def _dearest_places(costs: Costs) -> dict[str, list[str]]:

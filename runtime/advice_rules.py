@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 
-from runtime.kernel_report import VREG_ELEMENTS, KernelReport, peak_multiply_adds_per_cycle
+from runtime.advice_site import Finding, SiteFacts
+from runtime.advice_ways import columns, is_by_rows, lookup, moves, rows, sorts, sums_of_pairs
 from tpu_sim.isa.causes import Cause
-from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.geometry import LANES
-from tpu_sim.isa.instruction import Slot
-from tpu_sim.isa.kernel_facts import ArrayFacts, KernelFacts, OperationFacts
+from tpu_sim.isa.kernel_facts import STATED_PRECISION, ArrayFacts, OperationFacts
 
 _LEAST_FILL = 0.6
 """Of a matrix unit's passes, or of lanes: below, the shape is what costs."""
@@ -21,71 +19,6 @@ _MOVING_SHARE = 0.3
 """Of vector cycles that operations on elements need: below, most of them move elements about."""
 _NARROWER = {"f32": "bf16", "bf16": "an 8-bit type", "f16": "an 8-bit type"}
 """Element types, and one of half their size that may do."""
-_FAR_LESS = 0.5
-"""Of a kernel's cycles: another way that takes less is worth a try."""
-_ROW_BY_ROW = frozenset({"gather", "scatter"})
-_ONE_BY_ONE = 1.0
-"""Cycles: rows that take fewer are not taken one after the other, but a register of them at a time."""
-_WIDE_ROW_CYCLES = 4
-"""About what a gathered row of one register takes (docs/kernels.md)."""
-_PRODUCTS = frozenset({"dot", "convolution"})
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What would help a call site: cycles that would go, and the operation that it is about.
-
-    Of the sites of one piece of advice `once` stays for one of them.
-    """
-
-    rule: str
-    saved: float
-    why: str
-    remedy: str
-    source: str = ""
-    once: float = 0.0
-
-
-@dataclass(frozen=True)
-class SiteFacts:
-    """A call site: its report, what its kernel's operations are, and the chip."""
-
-    report: KernelReport
-    facts: KernelFacts
-    chip: Chip
-    element_ops: int  # of all calls
-
-    def cycles(self, *causes: Cause) -> float:
-        """Cycles of some causes."""
-        return float(sum(self.report.causes[cause.label] for cause in causes))
-
-    @property
-    def waits(self) -> float:
-        """Cycles that wait for HBM."""
-        return self.cycles(Cause.DMA_IN, Cause.DMA_OUT)
-
-    def transfer_cycles(self, size_bytes: float) -> float:
-        """What HBM takes for so many bytes, at the rate that a DMA gets."""
-        return size_bytes / (self.chip.hbm_bytes_per_cycle * self.chip.cores_per_device)
-
-    def above_transfers(self, cycles: float) -> float:
-        """Of cycles that would go, those that transfers do not take instead."""
-        return min(cycles, self.report.cycles - self.transfer_cycles(self.report.hbm_bytes))
-
-    def of_opcodes(self, opcodes: frozenset[str]) -> list[OperationFacts]:
-        """The operations of some opcodes."""
-        return [operation for operation in self.facts.operations if operation.opcode in opcodes]
-
-
-def _product(site: SiteFacts) -> OperationFacts | None:
-    """The product with most multiply-adds."""
-
-    def multiply_adds(operation: OperationFacts) -> int:
-        batch, rows, columns, depth = operation.dims
-        return batch * rows * columns * depth
-
-    products = [p for p in site.of_opcodes(_PRODUCTS) if len(p.dims) == 4 and p.passes]
-    return max(products, key=multiply_adds, default=None)
 
 
 def _fill(site: SiteFacts, product: OperationFacts) -> float:
@@ -96,7 +29,7 @@ def _fill(site: SiteFacts, product: OperationFacts) -> float:
 
 
 def _unfilled(site: SiteFacts) -> Finding | None:
-    product = _product(site)
+    product = site.product
     if product is None or (fill := _fill(site, product)) >= _LEAST_FILL:
         return None
     matrix = site.cycles(Cause.MXU, Cause.MXU_RESULT, Cause.MXU_WEIGHTS)
@@ -118,17 +51,20 @@ def _unfilled(site: SiteFacts) -> Finding | None:
 
 
 def _many_passes(site: SiteFacts) -> Finding | None:
-    product = _product(site)
+    product = site.product
     if product is None or product.passes < 2:
         return None
     saved = site.above_transfers(site.cycles(Cause.MXU) * (1 - 1 / product.passes))
     why = f"{product.passes} passes of bf16 for each product of f32"
-    remedy = "--precision default takes one, where factors of 8 bits will do"
+    fewer = (
+        "precision=DEFAULT there" if STATED_PRECISION in product.marks else "--precision default"
+    )
+    remedy = f"{fewer} takes one, where factors of 8 bits will do"
     return Finding("precision", saved, why, remedy, product.source)
 
 
 def _busy_units(site: SiteFacts) -> Finding | None:
-    product = _product(site)
+    product = site.product
     if product is None or product.passes != 1 or (fill := _fill(site, product)) < _LEAST_FILL:
         return None
     rate = site.chip.int8_rate
@@ -155,10 +91,25 @@ def _needed_bytes(site: SiteFacts) -> Finding | None:
     share = wide[element] / total
     saved = min(site.waits, site.transfer_cycles(report.hbm_bytes * share / 2))
     moved = f"waits for HBM: {_megabytes(report.hbm_bytes)}, about as much as it must move"
-    remedy = (
-        f"{_NARROWER[element]} for {element} halves these bytes; or read and write fewer arrays"
-    )
+    narrower = f"{_NARROWER[element]} for {element} halves these bytes"
+    if few := _served(site, total):
+        served = "one row" if few == 1 else f"{few:,} rows"
+        remedy = f"a larger batch costs little more: what is read serves {served}; {narrower}"
+    else:
+        remedy = f"{narrower}; or read and write fewer arrays"
     return Finding("needed bytes", saved, f"{moved}, {share:.0%} of it {element}", remedy)
+
+
+def _served(site: SiteFacts, total: int) -> int:
+    """The rows for which a product reads the operand that most bytes are of; 0: many, or there is none."""
+    product = site.product
+    if product is None:
+        return 0
+    batch, left, right, depth = product.dims
+    few, many = sorted((left, right))
+    widest = max((array.bytes for array in site.facts.arrays), default=0)
+    is_most = 2 * widest >= total and widest >= batch * many * depth
+    return few if few < LANES and is_most else 0
 
 
 def _other_bytes(site: SiteFacts) -> Finding | None:
@@ -206,8 +157,7 @@ def _vector(site: SiteFacts) -> Finding | None:
         return None
     if not site.element_ops:
         return _loop(vector)
-    per_cycle = site.chip.slot_count(Slot.VALU) * VREG_ELEMENTS * site.chip.cores_per_device
-    needed = site.element_ops / per_cycle
+    needed = site.element_ops / site.elements_per_cycle
     if needed >= _MOVING_SHARE * vector:
         return _elements(site, dearest, vector)
     first, minor = dearest[0], dearest[0].minor
@@ -216,9 +166,17 @@ def _vector(site: SiteFacts) -> Finding | None:
         why = f"vector instructions on {first.shape}: {fill:.0%} of their lanes are filled"
         remedy = f"a large dimension last: {minor} of {LANES} lanes are used"
         return Finding("unfilled lanes", vector * (1 - fill), why, remedy, first.source)
-    why = f"vector instructions that move and convert elements; what they compute takes {needed / vector:.0%}"
+    return _moved(site, vector, needed)
+
+
+def _moved(site: SiteFacts, vector: float, needed: float) -> Finding:
+    moving = [o for o in site.facts.operations if not o.work and len(o.dims) == 1]
+    names = " and ".join(dict.fromkeys(f"{o.opcode} to {o.shape}" for o in moving))
+    what = f"elements ({names})" if names else "and convert elements"
+    why = f"vector instructions that move {what}; what they compute takes {needed / vector:.0%}"
     remedy = "fewer transposes, slices and conversions between types; bf16 where products read it"
-    return Finding("moved elements", vector - needed, why, remedy)
+    source = moving[0].source if moving else ""
+    return Finding("moved elements", vector - needed, why, remedy, source)
 
 
 def _loop(vector: float) -> Finding:
@@ -240,54 +198,16 @@ def _elements(site: SiteFacts, dearest: list[OperationFacts], vector: float) -> 
 
 
 def _latency(site: SiteFacts) -> Finding | None:
-    if site.of_opcodes(_ROW_BY_ROW):
-        return None  # `_rows` says what its waits are for
+    if is_by_rows(site):
+        return None  # `rows` says what its waits are for
     saved = site.above_transfers(site.cycles(Cause.LATENCY, Cause.MXU_RESULT))
     why = "instructions wait for each other's results, with nothing to do beside them"
     remedy = "more independent work at a time: larger arrays, a larger batch"
     return Finding("latency", saved, why, remedy)
 
 
-def _rows(site: SiteFacts) -> Finding | None:
-    taken = [o for o in site.of_opcodes(_ROW_BY_ROW) if len(o.dims) == 3]
-    if not taken:
-        return None
-    first = max(taken, key=lambda o: o.dims[0])
-    count, each, table = first.dims
-    report = site.report
-    cycles = report.cycles / max(report.calls * count, 1)
-    rows = f"{first.opcode} of {count:,} rows of {each:,} elements"
-    if cycles < _ONE_BY_ONE and each < LANES:
-        return _elements_looked_up(site, first, count * each)
-    why = f"{rows}: {cycles:,.1f} cycles a row, one after the other"
-    product = count * each * table / peak_multiply_adds_per_cycle(site.chip)
-    if product * report.calls < _FAR_LESS * report.cycles:
-        saved = report.cycles - product * report.calls
-        remedy = (
-            f"a product with a one-hot matrix of {count:,}x{table:,}, about {product:,.0f} cycles"
-        )
-        return Finding("rows", saved, why, remedy, first.source)
-    loose = site.cycles(Cause.SCALAR, Cause.LOOP, Cause.LATENCY) + site.waits
-    if each < LANES:
-        remedy = f"fewer, wider rows: one of {LANES} elements takes about as long as one of {each}"
-        return Finding("rows", loose * (1 - each / LANES), why, remedy, first.source)
-    remedy = "fewer rows: each once (sorted, unique indices), or looked up outside of loops"
-    return Finding("rows", loose / 2, why, remedy, first.source)
-
-
-def _elements_looked_up(site: SiteFacts, first: OperationFacts, elements: int) -> Finding:
-    """Of elements that are taken by an index each, a register of them at a time."""
-    calls = max(site.report.calls, 1)
-    work = site.report.cycles - site.cycles(Cause.LAUNCH)
-    each = site.report.cycles / max(calls * elements, 1)
-    why = f"{first.opcode} of {elements:,} elements by an index each, {each:.2f} cycles an element"
-    remedy = f"an index for a whole row ({LANES} elements or more), or a lookup outside of loops"
-    rows = -(-elements // LANES) * calls
-    return Finding("rows", work - rows * _WIDE_ROW_CYCLES, why, remedy, first.source)
-
-
 def _small_steps(site: SiteFacts) -> Finding | None:
-    if site.of_opcodes(_ROW_BY_ROW):
+    if is_by_rows(site):
         return None
     why = "scalar code and loop overhead around little work in each step"
     remedy = "larger steps: larger arrays, fewer iterations, other windows"
@@ -302,11 +222,29 @@ def _links(site: SiteFacts) -> Finding | None:
     return Finding("links", site.cycles(Cause.ICI), "waits for other chips", remedy)
 
 
-RULES: tuple[Callable[[SiteFacts], Finding | None], ...] = (
-    _unfilled, _many_passes, _busy_units, _needed_bytes, _other_bytes, _launches, _vector, _latency,
-    _rows, _small_steps, _links,
+_Rule = Callable[[SiteFacts], Finding | None]
+
+_WAYS: tuple[_Rule, ...] = (moves, columns, lookup, sorts, sums_of_pairs)
+"""About all that a kernel does: where one speaks, those of causes are silent."""
+_CAUSES: tuple[_Rule, ...] = (
+    _unfilled, _many_passes, _busy_units, _needed_bytes, _other_bytes, _vector, _latency, rows,
+    _small_steps, _links,
 )  # fmt: skip
-"""One for each kind of cause. A finding of no cycles counts as none."""
+"""One for each kind of cause."""
+
+
+def findings(site: SiteFacts) -> Iterator[Finding]:
+    """What would help a site, by each rule that has something to say; what saves nothing is no help."""
+    ways = list(_saving(_WAYS, site))
+    yield from _saving((_launches,), site)
+    yield from ways or _saving(_CAUSES, site)
+
+
+def _saving(rules: tuple[_Rule, ...], site: SiteFacts) -> Iterator[Finding]:
+    for rule in rules:
+        finding = rule(site)
+        if finding is not None and finding.saved > 0:
+            yield finding
 
 
 def _megabytes(size_bytes: int) -> str:

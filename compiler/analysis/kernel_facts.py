@@ -8,16 +8,20 @@ from collections.abc import Callable
 from compiler.analysis.dot_parts import dot_parts, is_integer_pass
 from compiler.analysis.gather_dims import gather_dims
 from compiler.analysis.kernel_work import operations
+from compiler.analysis.operation_marks import marks_of
 from compiler.analysis.scatter_dims import scatter_dims
 from compiler.analysis.tiled_layout import HBM, byte_size, memory_space
 from compiler.hlo.ir import HloInstruction
-from compiler.hlo.opcodes import OPCODES, Trait
+from compiler.hlo.opcodes import OPCODES, Trait, with_any, with_trait
 from compiler.hlo.origins import inside
 from compiler.hlo.shape import ArrayShape, leaves
 from tpu_sim.isa.kernel_facts import ArrayFacts, KernelFacts, OperationFacts
 
 _MOST_OPERATIONS = 4
 """On elements that are named: the dearest."""
+_MOST_MOVES = 2
+_MOVES = with_trait(Trait.DATA_MOVEMENT) - with_any(Trait.SYMBOLIC | Trait.FORWARDS | Trait.BOX)
+"""Operations that put whole arrays elsewhere; what goes row by row is named as such."""
 
 
 def facts_of(instr: HloInstruction, precision: str) -> KernelFacts:
@@ -25,7 +29,7 @@ def facts_of(instr: HloInstruction, precision: str) -> KernelFacts:
     arrays = [leaf for o in (*instr.operands, instr) for leaf in leaves(o.shape)]
     in_hbm = (_array(shape) for shape in arrays if memory_space(shape) == HBM)
     named = [_named(node, precision) for node in inside(instr) if node.opcode in _DIMS]
-    return KernelFacts(tuple(in_hbm), (*named, *_dearest(instr)))
+    return KernelFacts(tuple(in_hbm), (*named, *_dearest(instr), *_moves(instr)))
 
 
 def _array(shape: ArrayShape) -> ArrayFacts:
@@ -42,7 +46,8 @@ def _named(node: HloInstruction, precision: str) -> OperationFacts:
     is_product = OPCODES[node.opcode].has(Trait.CONTRACTION)
     passes = _passes(node, precision) if is_product else 0
     shape = _text(leaves(node.shape)[0])
-    return OperationFacts(node.name, node.opcode, shape, _DIMS[node.opcode](node), passes)
+    dims = _DIMS[node.opcode](node)
+    return OperationFacts(node.name, node.opcode, shape, dims, passes, 0, marks_of(node))
 
 
 def _passes(node: HloInstruction, precision: str) -> int:
@@ -85,11 +90,19 @@ def _convolution_dims(node: HloInstruction) -> tuple[int, ...]:
     return groups, pixels, features // max(groups, 1), depth
 
 
+def _sort_dims(node: HloInstruction) -> tuple[int, ...]:
+    """Lines, and elements of each, of blocks ``[majors, rows, columns]``."""
+    majors, rows, columns = node.operands[0].array.dims
+    lanes = node.line_lanes
+    return majors * columns // max(lanes, 1), rows * lanes
+
+
 _DIMS: dict[str, Callable[[HloInstruction], tuple[int, ...]]] = {
     "dot": _dot_dims,
     "convolution": _convolution_dims,
     "gather": _gathered,
     "scatter": _scattered,
+    "network-sort": _sort_dims,
 }
 """Operations that are named whatever they take, and what their dimensions are."""
 
@@ -98,6 +111,26 @@ def _dearest(instr: HloInstruction) -> tuple[OperationFacts, ...]:
     work = [(operations(node), node) for node in inside(instr)]
     ordered = sorted((item for item in work if item[0]), key=lambda item: -item[0])
     return tuple(
-        OperationFacts(node.name, node.opcode, _text(leaves(node.shape)[0]), (), 0, count)
+        OperationFacts(
+            node.name, node.opcode, _text(leaves(node.shape)[0]), (), 0, count, marks_of(node)
+        )
         for count, node in ordered[:_MOST_OPERATIONS]
     )
+
+
+def _moves(instr: HloInstruction) -> tuple[OperationFacts, ...]:
+    """What moves most elements."""
+    nodes = [node for node in (instr, *inside(instr)) if _does_move(node)]
+    ordered = sorted(nodes, key=lambda node: -node.array.element_count)
+    return tuple(
+        OperationFacts(node.name, node.opcode, _text(node.array), (node.array.element_count,))
+        for node in ordered[:_MOST_MOVES]
+    )
+
+
+def _does_move(node: HloInstruction) -> bool:
+    if node.opcode not in _MOVES - _DIMS.keys() or not isinstance(node.shape, ArrayShape):
+        return False
+    if node.opcode == "reshape":  # others number the rows anew, which moves nothing
+        return node.array.dims[-1:] != node.operands[0].array.dims[-1:]
+    return node.array.rank > 0

@@ -13,6 +13,15 @@ from dataclasses import asdict, dataclass
 FACTS = "facts"
 """The metadata key."""
 
+STATED_PRECISION = "stated precision"
+"""Of a product: the model says how exact it is."""
+ONE_HOT_ROWS, ONE_HOT_COLUMNS = "one-hot rows", "one-hot columns"
+"""Of a product: rows of the left (columns of the right) operand have at most one element that is not zero."""
+COLUMNS = "columns"
+"""Of a gather: what it takes lies across the rows of its table, an element in each."""
+OUTER_SUM = "outer sum"
+"""Of a reduction: it sums products of the elements of two smaller arrays, each with each."""
+
 
 @dataclass(frozen=True)
 class ArrayFacts:
@@ -35,7 +44,9 @@ class OperationFacts:
 
     `source` is its name in HLO and on the kernel's instructions, `work` its operations on elements. A
     product has `dims` (batch, rows, columns, depth) and `passes` of the matrix unit for each number;
-    what goes row by row (gather, scatter) the rows, the elements of each, and the rows of the table.
+    what goes row by row (gather, scatter) the rows, the elements of each, and the rows of the table; a
+    sort its lines and the elements of each; what moves elements (transpose, ..) how many. `marks` are
+    of those above.
     """
 
     source: str
@@ -44,6 +55,7 @@ class OperationFacts:
     dims: tuple[int, ...] = ()
     passes: int = 0
     work: int = 0
+    marks: tuple[str, ...] = ()
 
     @property
     def minor(self) -> int:
@@ -54,7 +66,7 @@ class OperationFacts:
 
 @dataclass(frozen=True)
 class KernelFacts:
-    """Of one kernel; operations are its products, its rows, and the dearest on elements."""
+    """Of one kernel; operations are products, rows and sorts, the dearest on elements, what moves most."""
 
     arrays: tuple[ArrayFacts, ...] = ()
     operations: tuple[OperationFacts, ...] = ()
@@ -91,7 +103,15 @@ def _array(shape: str, minor: int, size: int, stored: int) -> ArrayFacts:
 
 
 def _operation(
-    source: str, opcode: str, shape: str, dims: list[int], passes: int, work: int
+    source: str,
+    opcode: str,
+    shape: str,
+    dims: list[int],
+    passes: int,
+    work: int,
+    marks: list[str],
 ) -> OperationFacts:
-    numbers = tuple(int(dim) for dim in dims)
-    return OperationFacts(str(source), str(opcode), str(shape), numbers, int(passes), int(work))
+    numbers, names = tuple(int(dim) for dim in dims), tuple(map(str, marks))
+    return OperationFacts(
+        str(source), str(opcode), str(shape), numbers, int(passes), int(work), names
+    )

@@ -1,0 +1,207 @@
+"""What another operation does better is said with what it takes: doing it saves about what is promised."""
+
+from __future__ import annotations
+
+import pytest
+
+from runtime.advice import Advice
+from runtime.api import compile
+from runtime.report import Report
+
+ADD = "add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }"
+
+
+def _estimate(text: str) -> Report:
+    return compile(text).estimate()
+
+
+def _rules(report: Report) -> dict[str, Advice]:
+    """Advice by rule, the first of each."""
+    return {advice.rule: advice for advice in reversed(report.advice)}
+
+
+def _entry(body: str, computations: str = "") -> str:
+    return f"HloModule m\n{computations}\nENTRY e {{\n{body}\n}}"
+
+
+def _columns(rows: int, columns: int, taken: int) -> str:
+    return _entry(f"""t = f32[{rows},{columns}] parameter(0)
+  i = s32[{taken},1] parameter(1)
+  ROOT r = f32[{rows},{taken}] gather(t, i), offset_dims={{0}}, collapsed_slice_dims={{1}},
+    start_index_map={{1}}, index_vector_dim=1, slice_sizes={{{rows},1}}""")
+
+
+def _rows(rows: int, columns: int, taken: int) -> str:
+    return _entry(f"""t = f32[{rows},{columns}] parameter(0)
+  i = s32[{taken},1] parameter(1)
+  ROOT r = f32[{taken},{columns}] gather(t, i), offset_dims={{1}}, collapsed_slice_dims={{0}},
+    start_index_map={{0}}, index_vector_dim=1, slice_sizes={{1,{columns}}}""")
+
+
+def _one_hot(count: int, table: int, each: int, side: int) -> str:
+    """Rows of a table by a product whose left (0) or right (1) operand is a one-hot matrix."""
+    counted = f"s32[{count},{table}]"
+    operands, contracted = ("h, t", (1, 0)) if side == 0 else ("t, h", (0, 1))
+    result = f"f32[{count},{each}]" if side == 0 else f"f32[{each},{count}]"
+    return _entry(f"""i = s32[{count}] parameter(0)
+  t = f32[{table},{each}] parameter(1)
+  n = {counted} broadcast(i), dimensions={{0}}
+  p = {counted} iota(), iota_dimension=1
+  c = pred[{count},{table}] compare(n, p), direction=EQ
+  h = f32[{count},{table}] convert(c)
+  ROOT r = {result} dot({operands}), lhs_contracting_dims={{{contracted[0]}}},
+    rhs_contracting_dims={{{contracted[1]}}}""")
+
+
+def _distances(left: int, right: int, width: int) -> str:
+    cube = f"f32[{left},{right},{width}]"
+    return _entry(
+        f"""x = f32[{left},{width}] parameter(0)
+  y = f32[{right},{width}] parameter(1)
+  a = {cube} broadcast(x), dimensions={{0,2}}
+  b = {cube} broadcast(y), dimensions={{1,2}}
+  d = {cube} subtract(a, b)
+  q = {cube} multiply(d, d)
+  z = f32[] constant(0)
+  ROOT r = f32[{left},{right}] reduce(q, z), dimensions={{2}}, to_apply=add""",
+        ADD,
+    )
+
+
+def _distances_by_product(left: int, right: int, width: int) -> str:
+    square = f"f32[{left},{right}]"
+    return _entry(
+        f"""x = f32[{left},{width}] parameter(0)
+  y = f32[{right},{width}] parameter(1)
+  z = f32[] constant(0)
+  xx = f32[{left},{width}] multiply(x, x)
+  yy = f32[{right},{width}] multiply(y, y)
+  sx = f32[{left}] reduce(xx, z), dimensions={{1}}, to_apply=add
+  sy = f32[{right}] reduce(yy, z), dimensions={{1}}, to_apply=add
+  p = {square} dot(x, y), lhs_contracting_dims={{1}}, rhs_contracting_dims={{1}}
+  a = {square} broadcast(sx), dimensions={{0}}
+  b = {square} broadcast(sy), dimensions={{1}}
+  s = {square} add(a, b)
+  t = {square} add(p, p)
+  ROOT r = {square} subtract(s, t)""",
+        ADD,
+    )
+
+
+def _transposed(size: int, *, is_added: bool) -> str:
+    """An array transposed, or one that is added to itself."""
+    t = f"f32[{size},{size}]"
+    moved = f"ROOT r = {t} transpose(x), dimensions={{1,0}}"
+    return _entry(f"x = {t} parameter(0)\n  {moved if not is_added else f'ROOT r = {t} add(x, x)'}")
+
+
+@pytest.mark.parametrize(
+    ("rule", "slow", "better"),
+    [
+        ("columns", _columns(2048, 4096, 256), _rows(4096, 2048, 256)),
+        ("lookup", _one_hot(512, 20_000, 128, 0), _rows(20_000, 128, 512)),
+        ("lookup", _one_hot(512, 20_000, 128, 1), _rows(20_000, 128, 512)),
+        ("sums of pairs", _distances(512, 512, 128), _distances_by_product(512, 512, 128)),
+    ],
+)
+def test_another_way_saves_about_what_is_promised(rule: str, slow: str, better: str) -> None:
+    report = _estimate(slow)
+    advice = report.advice[0]
+    assert advice.rule == rule
+    assert report.cycles - _estimate(better).cycles == pytest.approx(advice.saved_cycles, rel=0.2)
+    of_causes = {"busy units", "latency", "moved elements", "small steps", "elements"}
+    assert not of_causes & _rules(report).keys(), "the causes of what would go are not advised of"
+
+
+def test_what_looks_like_another_way_and_is_none() -> None:
+    """A comparison with a number that does not count along the sum, or of another order; an exponential."""
+    text = _one_hot(512, 4096, 128, 0)
+    along = text.replace("iota_dimension=1", "iota_dimension=0")
+    less = text.replace("direction=EQ", "direction=LT")
+    for other in (along, less):
+        assert "lookup" not in _rules(_estimate(other))
+    cube = _distances(256, 256, 128).replace("multiply(d, d)", "exponential(d)")
+    assert "sums of pairs" not in _rules(_estimate(cube))
+
+
+def _dot(rows: int, *, precision: str = "") -> str:
+    stated = f", operand_precision={{{precision}}}" if precision else ""
+    return _entry(f"""x = f32[{rows},2048] parameter(0)
+  w = f32[2048,2048] parameter(1)
+  ROOT r = f32[{rows},2048] dot(x, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}{stated}""")
+
+
+def test_precision_that_the_model_states_is_changed_in_the_model() -> None:
+    stated = _rules(_estimate(_dot(1024, precision="highest,highest")))["precision"]
+    assert "precision=DEFAULT there" in stated.remedy and "--precision" not in stated.remedy
+    asked = _rules(compile(_dot(1024), precision="highest").estimate())["precision"]
+    assert "--precision default" in asked.remedy
+
+
+def test_a_product_of_few_rows_is_told_of_a_larger_batch() -> None:
+    one, many = _estimate(_dot(1)), _estimate(_dot(64))
+    assert "larger batch" in one.advice[0].remedy and "serves one row" in one.advice[0].remedy
+    assert many.cycles < 1.1 * one.cycles, "it costs little more"
+    assert "larger batch" not in _estimate(_dot(1024)).advice[0].remedy
+
+
+def test_a_sort_is_named_with_its_stages() -> None:
+    report = _estimate(
+        _entry(
+            "x = f32[128,2048] parameter(0)\n  ROOT s = f32[128,2048] sort(x), dimensions={1}, to_apply=lt",
+            ADD.replace("add {", "lt {").replace(
+                "f32[] add(a, b)", "pred[] compare(a, b), direction=LT"
+            ),
+        )
+    )
+    advice = report.advice[0]
+    assert advice.rule == "sort" and "top_k" in advice.remedy
+    assert "128 lines of 2,048 elements: 66 stages" in advice.why
+
+
+def test_a_kernel_that_only_moves_would_go_as_a_whole() -> None:
+    report = _estimate(_transposed(1024, is_added=False))
+    (kernel,) = report.kernels
+    advice = report.advice[0]
+    assert advice.rule == "moves" and "transpose to f32[1024,1024]" in advice.why
+    assert advice.saved_cycles == kernel.cycles
+    assert set(_rules(report)) <= {"moves", "launches"}
+    assert "moves" not in _rules(_estimate(_transposed(1024, is_added=True)))
+
+
+def _added(table: int, rows: int, width: int) -> str:
+    return _entry(
+        f"""t = f32[{table},{width}] parameter(0)
+  i = s32[{rows},1] parameter(1)
+  u = f32[{rows},{width}] parameter(2)
+  ROOT r = f32[{table},{width}] scatter(t, i, u), update_window_dims={{1}}, inserted_window_dims={{0}},
+    scatter_dims_to_operand_dims={{0}}, index_vector_dim=1, to_apply=add""",
+        ADD,
+    )
+
+
+def _added_by_product(table: int, rows: int, width: int) -> str:
+    counted = f"s32[{table},{rows}]"
+    return _entry(f"""t = f32[{table},{width}] parameter(0)
+  i = s32[{rows}] parameter(1)
+  u = f32[{rows},{width}] parameter(2)
+  n = {counted} broadcast(i), dimensions={{1}}
+  p = {counted} iota(), iota_dimension=0
+  c = pred[{table},{rows}] compare(n, p), direction=EQ
+  h = f32[{table},{rows}] convert(c)
+  d = f32[{table},{width}] dot(h, u), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+  ROOT r = f32[{table},{width}] add(t, d)""")
+
+
+def test_a_one_hot_product_is_a_remedy_only_where_it_takes_less() -> None:
+    """65,536 rows of 8 elements fill a sixteenth of a pass: the product takes twice as long."""
+    shape = (1000, 65536, 8)
+    report = _estimate(_added(*shape))
+    assert report.cycles < _estimate(_added_by_product(*shape)).cycles
+    assert "one-hot" not in _rules(report)["rows"].remedy
+    shape = (128, 4096, 128)
+    report = _estimate(_added(*shape))
+    advice = _rules(report)["rows"]
+    assert "one-hot matrix of 4,096x128" in advice.remedy and "rounds" in advice.remedy
+    saved = report.cycles - _estimate(_added_by_product(*shape)).cycles
+    assert saved == pytest.approx(advice.saved_cycles, rel=0.3)
