@@ -27,7 +27,8 @@ class Part:
     """`outputs` of `fusion`'s body, computed from its parameters and the nodes in `given`.
 
     With `is_apart`, what several nodes read is an operand for each of them: then the windows of
-    ``dot(x, x)`` are rows of x and columns of x, not one that holds both.
+    ``dot(x, x)`` are rows of x and columns of x, not one that holds both, and those of
+    ``concatenate(x, x)`` two parts of x, far from each other.
     """
 
     fusion: HloInstruction
@@ -89,6 +90,8 @@ class Part:
             return None
         if node.opcode == "dot":
             return number
+        if node.opcode == "concatenate":
+            return node, side, number
         return node if side is None else side
 
     @cached_property

@@ -162,3 +162,21 @@ ENTRY e {
     assert "in parts, by loops" in executable.program.metadata["remarks"]
     x = np.arange(33 * 7 * 1300, dtype=np.float32).reshape(33, 7, 1300)
     np.testing.assert_array_equal(executable(x)[0], x.reshape(1300, 231))
+
+
+@pytest.mark.parametrize("operands", ("a, a", "a, b, a", "n, n"), ids=("twice", "about", "made"))
+@pytest.mark.parametrize("size", (100_352, 100_353))
+def test_a_long_array_joined_to_itself_is_read_in_several_places(operands: str, size: int) -> None:
+    total = size * len(operands.split(","))
+    text = f"""HloModule joined
+ENTRY main {{
+  a = f32[{size}] parameter(0)
+  b = f32[{size}] parameter(1)
+  n = f32[{size}] negate(a)
+  ROOT c = f32[{total}] concatenate({operands}), dimensions={{0}}
+}}
+"""
+    args = [np.random.default_rng(k).standard_normal(size).astype(np.float32) for k in range(2)]
+    (wanted,) = evaluate(parse_module(text), args, "highest")
+    (found,) = tpuc.compile(text, "v5e{vmem=256KiB}")(*args)
+    np.testing.assert_array_equal(np.asarray(found), wanted)
