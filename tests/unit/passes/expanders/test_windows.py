@@ -165,6 +165,41 @@ def test_select_and_scatter(source: str, window: str, init: str) -> None:
         assert_close(want, on_machine(text, inputs), 1e-6)
 
 
+MANY = """HloModule m
+{bodies}
+ENTRY e {{
+  x = f32[{dims}] parameter(0)
+  s = f32[{source}] parameter(1)
+  i = f32[] constant(1)
+  ROOT r = f32[{dims}] select-and-scatter(x, s, i), window={{{window}}}, select=ge, scatter=add
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("dims", "source", "window"),
+    [
+        ("2,14,13,5", "2,1,1,5", "size=1x14x13x1"),
+        ("40,33", "11,24", "size=30x10"),
+        ("40,33", "25,30", "size=30x15 pad=7_7x5_6"),
+        ("70,70", "11,13", "size=40x30 stride=4x4 pad=5_5x4_6"),
+        ("3,1500", "3,1500", "size=1x1335 pad=0_0x1334_0"),
+        ("3,300", "3,97", "size=1x200 pad=0_0x-2_-2"),
+    ],
+)
+def test_windows_of_many_elements_are_looked_at_in_a_loop(
+    dims: str, source: str, window: str
+) -> None:
+    text = MANY.format(bodies=BODIES, dims=dims, source=source, window=window)
+    shapes = [tuple(int(n) for n in d.split(",")) for d in (dims, source)]
+    rng = np.random.default_rng(2)
+    inputs = [rng.integers(-9, 10, shape).astype(np.float32) for shape in shapes]
+    made = parse_module(text)
+    expand_select_and_scatters(made, PassContext(load_chip("v5e")))
+    assert sum(i.opcode == "while" for i in made.entry) == 2
+    assert_close(reference(text, inputs), on_machine(text, inputs), 0)
+
+
 def test_elements_as_far_apart_as_windows_meet_the_same_taps() -> None:
     """Each tap is looked at for as many elements as there are windows, and nothing is spread out."""
     window = "size=1x3x3x1 stride=1x2x2x1 pad=0_0x0_1x0_1x0_0"
