@@ -15,7 +15,8 @@ from runtime.executable import Executable
 from runtime.pjrt.staged import Staged
 from runtime.slice_executable import SliceExecutable
 
-_TOKEN = ArrayShape(PRED, (0,))
+TOKEN = ArrayShape(PRED, (0,))
+"""What PJRT has as a token."""
 _NO_TOKENS: tuple[list[int], list[int]] = ([], [])
 _STRANGE = re.compile(r"[^\w.-]")
 
@@ -41,7 +42,7 @@ def read_signature(code: Executable | Staged, fingerprint: str) -> ProgramSignat
     if isinstance(code, Staged):
         name, program = code.program.name, code.program
         given, made = (
-            tuple(_TOKEN if value is None else value[1].with_layout(None) for value in values)
+            tuple(TOKEN if value is None else value[1].with_layout(None) for value in values)
             for values in (program.arguments, program.results)
         )
         kinds = _memories(code, len(made))
@@ -51,7 +52,7 @@ def read_signature(code: Executable | Staged, fingerprint: str) -> ProgramSignat
         for ports in (code.inputs, code.outputs)
     )
     tokens_given, tokens_made = token_places(code)
-    given, made = with_tokens(given, tokens_given, _TOKEN), with_tokens(made, tokens_made, _TOKEN)
+    given, made = with_tokens(given, tokens_given, TOKEN), with_tokens(made, tokens_made, TOKEN)
     places = [n for n in range(len(given)) if n not in tokens_given]
     ports = zip(places, code.inputs, strict=True)
     donated = frozenset(n for n, port in ports if port.is_donated)
@@ -73,13 +74,19 @@ def _memories(code: Executable | Staged, count: int) -> tuple[str, ...]:
     return tuple(stated.get(number, DEVICE_MEMORY) for number in range(count))
 
 
-def token_places(code: Executable) -> tuple[list[int], list[int]]:
-    """Which arguments and which results JAX has as tokens: the program of one device has none of them."""
+def token_places(code: Executable | Staged) -> tuple[list[int], list[int]]:
+    """Which arguments and which results JAX has as tokens: the compiled program has none of them."""
+    if isinstance(code, Staged):
+        return _unnamed(code.program.arguments), _unnamed(code.program.results)
     text = code.program.metadata.get("tokens")
     if text is None or isinstance(code, SliceExecutable):
         return _NO_TOKENS
     given, made = json.loads(text)
     return given, made
+
+
+def _unnamed(values: Sequence[object | None]) -> list[int]:
+    return [number for number, value in enumerate(values) if value is None]
 
 
 def with_tokens(items: Iterable[Item], places: Sequence[int], token: Item) -> tuple[Item, ...]:

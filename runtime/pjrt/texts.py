@@ -19,7 +19,7 @@ from compiler.hlo.shape_text import parse_shape, print_shape
 from compiler.protobuf import bytes_field, fields, number_field
 from runtime.executable import Executable
 from runtime.pjrt.messages import Assignment
-from runtime.pjrt.signature import ProgramSignature, token_places
+from runtime.pjrt.signature import TOKEN, ProgramSignature, token_places, with_tokens
 from runtime.pjrt.staged import Staged
 from runtime.ports import Port
 from runtime.program_store import has_hlo_at_hand
@@ -42,7 +42,9 @@ def optimized_program(
         sides = (_device_shapes(ports) for ports in (code.inputs, code.outputs))
         outline = _read_hlo(_outline(signature.name, *sides))
     if isinstance(code, SliceExecutable) or (isinstance(code, Staged) and code.spreads_out):
-        proto += _shardings(code.spreads_in, code.spreads_out)
+        token = Spread.whole(TOKEN, assignment.replicas, assignment.partitions)
+        known = zip((code.spreads_in, code.spreads_out), token_places(code), strict=True)
+        proto += _shardings(*(with_tokens(spreads, places, token) for spreads, places in known))
     shape = next(v for n, v in fields(outline) if n == _PROGRAM_SHAPE and isinstance(v, bytes))
     counts = number_field(4, assignment.replicas) + number_field(5, assignment.partitions)
     return bytes_field(1, proto) + bytes_field(2, bytes_field(1, shape) + counts)

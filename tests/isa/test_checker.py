@@ -21,7 +21,7 @@ from tpu_sim.isa.block_checker import BlockSummary
 from tpu_sim.isa.checker import check_kernel, check_program
 from tpu_sim.isa.chips import load_chip
 from tpu_sim.isa.errors import HazardError, ProgramError
-from tpu_sim.isa.program import Block, If, Program
+from tpu_sim.isa.program import Block, If, Program, Route
 
 LOAD = "vld v1 = [w0 + s0 + 0] stride 1"
 
@@ -38,6 +38,15 @@ def refused(body: str, message: str, **kwargs: str) -> None:
 def test_a_result_is_not_read_before_its_latency() -> None:
     check(block(LOAD, "nop 3", "vmov v2 = v1"))
     refused(block(LOAD, "nop 2", "vmov v2 = v1"), "v1 is read 1 cycles before it is ready")
+
+
+def test_a_way_may_lead_past_chips_that_take_no_part() -> None:
+    program = kernel_program(block("nop 1"))
+    program.routes.append(Route((1, 0), hops=4, load=1.0, port=0))
+    check_program(program, V5E)
+    program.routes[0] = Route((1, 0), hops=checker.MAX_CORES + 1, load=1.0, port=0)
+    with pytest.raises(ProgramError, match="hops by port 0"):
+        check_program(program, V5E)
 
 
 def test_the_hazard_shows_its_bundle() -> None:

@@ -125,7 +125,8 @@ def _check_routes(routes: list[Route]) -> None:
             raise ProgramError(f"{len(route.targets)} cores, want {cores} of {MAX_CORES}", where)
         if len(set(ends)) < len(ends) or any(not -1 <= t < cores for t in route.targets):
             raise ProgramError("two cores share a target, or one is no core", where)
-        if not (0 <= route.hops <= cores and 0 <= route.port < MAX_PORTS):
+        # the way may lead past chips that take no part
+        if not (0 <= route.hops <= MAX_CORES and 0 <= route.port < MAX_PORTS):
             raise ProgramError(f"{route.hops} hops by port {route.port}", where)
         if not 1 <= route.load <= cores * cores:
             raise ProgramError(f"load {route.load}, want 1 or more", where)

@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental import io_callback
 from jax.experimental.serialize_executable import deserialize_and_load, serialize
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -198,6 +199,22 @@ def check_a_loop_around_a_callback_goes_on_alike_everywhere() -> None:
     raises(jax.errors.JaxRuntimeError, "differently on several devices", lambda: call(x))
 
 
+def check_ordered_callbacks_on_several_devices() -> None:
+    seen: list[int] = []
+
+    def told(x: jax.Array) -> jax.Array:
+        for add in (0, 1):
+            io_callback(lambda y: seen.append(int(y.sum())), None, x + add, ordered=True)
+        return x + 1
+
+    given, made = (NamedSharding(MESH, spec) for spec in (P("x"), P()))
+    f = jax.jit(told, in_shardings=given, out_shardings=made)
+    for _ in range(2):
+        np.testing.assert_array_equal(f(np.arange(8)), np.arange(8) + 1)
+    jax.effects_barrier()
+    assert seen == [28, 36, 28, 36]
+
+
 def check_pmap() -> None:
     got = jax.pmap(lambda x: jax.lax.psum(x, "i"), axis_name="i")(jnp.arange(8.0))
     np.testing.assert_array_equal(got, np.full(8, 28.0))
@@ -215,6 +232,14 @@ def check_some_devices_in_another_order() -> None:
     got = jax.jit(shifted)(x)
     np.testing.assert_array_equal(got, np.roll(A, 2, axis=0))
     assert [shard.device for shard in got.addressable_shards] == list(chosen)
+
+
+def check_devices_with_others_between_them() -> None:
+    for numbers in ((0, 7), (3, 4, 1)):
+        mesh = jax.sharding.Mesh(np.array([jax.devices()[n] for n in numbers]), ("x",))
+        x = np.arange(2 * len(numbers), dtype=np.float32)
+        made = jax.jit(lambda x: x + x.sum())(jax.device_put(x, NamedSharding(mesh, P("x"))))
+        np.testing.assert_array_equal(made, x + x.sum())
 
 
 def check_one_device_among_several() -> None:
