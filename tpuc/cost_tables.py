@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePath
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
@@ -19,23 +20,59 @@ WIDE = 100
 """Columns of a terminal below which tables have no lines."""
 _LEAST_SHARE = 0.01
 """Of a scope in the tree: what is below is added up."""
+_IMPORTANT = ("cycles", "share", "bound by")
+"""Columns that stay as long as there is room."""
+_LEAST_TEXT = 16
+"""Characters of a text in a column; one with fewer is not worth its lines."""
 _MOST_NAMES = 3
 _MOST_ADVICE = 3
 
 
-def listing_table(out: Console, title: str, columns: Sequence[str], left: Sequence[str]) -> Table:
-    """A table whose last column gives way to names and digits on a narrow terminal, without lines there."""
+def print_listing(
+    out: Console,
+    title: str,
+    columns: Sequence[str],
+    left: Sequence[str],
+    rows: Iterable[Sequence[str]],
+) -> None:
+    """A table of names, digits and, last, a text that is broken.
+
+    A narrow terminal gets no lines, and those columns alone that it has room for, whole: digits that are
+    cut say something else.
+    """
     is_wide = out.width >= WIDE
+    cells = [columns, *rows]
+    shown = range(len(columns)) if is_wide else _fitting(cells, out.width)
     table = Table(
         title=title,
         title_justify="left",
         box=box.HEAVY_HEAD if is_wide else box.SIMPLE,
         pad_edge=is_wide,
     )
-    for column in columns:
+    for number in shown:
+        column = columns[number]
         justify: JustifyMethod = "left" if column in left else "right"
-        table.add_column(column, justify=justify, no_wrap=column != columns[-1])
-    return table
+        is_broken = number in (0, len(columns) - 1)
+        table.add_column(column, justify=justify, no_wrap=not is_broken, overflow="fold")
+    for row in cells[1:]:
+        table.add_row(*(row[number] for number in shown))
+    out.print(table)
+
+
+def _fitting(cells: Sequence[Sequence[str]], width: int) -> list[int]:
+    """The columns that fit: the name, then by `_IMPORTANT`, the others from the left, and the text last."""
+    columns = cells[0]
+    last = len(columns) - 1
+    widths = [max(cell_len(row[number]) for row in cells) for number in range(len(columns))]
+    widths[last] = min(widths[last], _LEAST_TEXT)
+    by_use = sorted(range(1, last + 1), key=lambda n: (columns[n] not in _IMPORTANT, n))
+    shown, room = [0], width - 2 - min(widths[0], width // 2)
+    for number in by_use:
+        room -= widths[number] + 3
+        if room < 0:
+            break
+        shown.append(number)
+    return sorted(shown)
 
 
 def print_lines(out: Console, report: Report, top: int | None, model: str) -> None:
@@ -47,12 +84,12 @@ def print_lines(out: Console, report: Report, top: int | None, model: str) -> No
     columns = ("line", "cycles", "share", "bound by", "operations")
     left = ("line", "bound by", "operations", "kernels")
     is_wide = out.width >= WIDE
-    table = listing_table(out, title, (*columns, "kernels") if is_wide else columns, left)
+    rows = []
     for line, cost in shown:
         kernels = [_listed(_dearest(cost.sites))] if is_wide else []
         names = _listed(_operations(report, line))
-        table.add_row(short[line], *_numbers(cost, report), names, *kernels)
-    out.print(table)
+        rows.append((short[line], *_numbers(cost, report), names, *kernels))
+    print_listing(out, title, (*columns, "kernels") if is_wide else columns, left, rows)
     _say_unknown(out, report, model)
 
 
@@ -71,10 +108,9 @@ def print_scopes(out: Console, report: Report, model: str) -> None:
     """The tree of operation names, with the scopes of one percent and more."""
     columns = ("operation", "cycles", "share", "bound by", "kernels")
     left = ("operation", "bound by", "kernels")
-    table = listing_table(out, "cycles by operation name", columns, left)
-    for scope in by_scope(report.origin_costs).ordered():
-        _add_scope(table, scope, "", report)
-    out.print(table)
+    scopes = by_scope(report.origin_costs).ordered()
+    rows = [row for scope in scopes for row in _scope_rows(scope, "", report)]
+    print_listing(out, "cycles by operation name", columns, left, rows)
     _say_unknown(out, report, model)
 
 
@@ -103,16 +139,16 @@ def print_advice(out: Console, report: Report) -> None:
         out.print(f"    ({more} more: --json has them all)")
 
 
-def _add_scope(table: Table, scope: OriginScope, indent: str, report: Report) -> None:
+def _scope_rows(scope: OriginScope, indent: str, report: Report) -> Iterator[tuple[str, ...]]:
     name = scope.name
     while len(scope.children) == 1:  # a chain is one row
         (scope,) = scope.children.values()
         name = f"{name}/{scope.name}"
     cost = scope.cost
     if cost.cycles >= _LEAST_SHARE * report.cycles:
-        table.add_row(indent + name, *_numbers(cost, report), _listed(_dearest(cost.sites)))
+        yield indent + name, *_numbers(cost, report), _listed(_dearest(cost.sites))
         for child in scope.ordered():
-            _add_scope(table, child, indent + "  ", report)
+            yield from _scope_rows(child, indent + "  ", report)
 
 
 def _numbers(cost: OriginCost, report: Report) -> tuple[str, str, str]:

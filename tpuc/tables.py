@@ -16,7 +16,7 @@ from runtime.kernel_report import KernelReport
 from runtime.report import Report
 from tpu_sim.isa.chips import Chip, chip_names, load_chip
 from tpuc.arrays import Difference
-from tpuc.cost_tables import listing_table, print_advice, print_lines, print_scopes
+from tpuc.cost_tables import print_advice, print_lines, print_listing, print_scopes
 
 _MOST_REMARKS = 5
 _SLOWEST = 12
@@ -99,10 +99,8 @@ def print_report(
 def _print_kernels(out: Console, report: Report, listing: Listing) -> None:
     ordered = listing.of(report)
     title = f"{listing.title} {len(ordered)} of {len(report.kernels)} kernels"
-    table = listing_table(out, title, (*_COLUMNS, "what"), ("kernel", "bound by", "what"))
-    for kernel in ordered:
-        table.add_row(*_kernel_row(kernel, report.cycles))
-    out.print(table)
+    rows = [_kernel_row(kernel, report.cycles) for kernel in ordered]
+    print_listing(out, title, (*_COLUMNS, "what"), ("kernel", "bound by", "what"), rows)
 
 
 def _totals(report: Report, price: Price | None) -> list[tuple[str, str]]:

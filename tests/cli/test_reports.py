@@ -18,7 +18,7 @@ from rich.console import Console
 
 import tpuc
 from tests.support.command_line import Call
-from tpuc import tables
+from tpuc import cost_tables, tables
 
 ROOT = Path(__file__).resolve().parents[2]
 LAYERS = ROOT / "examples" / "mlp.hlo"
@@ -72,18 +72,34 @@ def test_the_price_of_a_step(call: Call, tmp_path: Path) -> None:
     assert "want a table [chip_hour]" in call("estimate", LAYERS, "--prices", prices).err
 
 
-def test_names_and_digits_survive_80_columns(
-    executable: tpuc.Executable, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("width", [80, 60, 40])
+def test_names_and_digits_survive_a_narrow_terminal(
+    executable: tpuc.Executable, monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:
-    out = io.StringIO()
-    monkeypatch.setattr(tables, "console", lambda: Console(file=out, width=80))
+    """Columns that have no room are left out: at 40, cycles were `68…`, of a name were three letters."""
     report = executable.estimate()
-    tables.print_report(report, "m.hlo", None)
+    for by in ("kernel", "line", "op"):
+        out = io.StringIO()
+        monkeypatch.setattr(tables, "console", lambda file=out: Console(file=file, width=width))
+        tables.print_report(report, "m.hlo", None, by)
+        lines = out.getvalue().splitlines()
+        assert max(map(len, lines)) <= width
+        assert not [line for line in lines if "…" in line.replace("…/", "")]
+        if by == "kernel":
+            for kernel in report.kernels:
+                line = next(line for line in lines if line.split()[:1] == [kernel.name])
+                assert f"{kernel.cycles:,}" in line
+                assert width < 80 or kernel.bound_by in line
+
+
+def test_a_name_longer_than_the_terminal_is_broken_and_its_digits_stay() -> None:
+    out = io.StringIO()
+    rows = [("scope/" * 20, "1,234,567", "50.0%", "a few words that are broken")]
+    columns = ("operation", "cycles", "share", "kernels")
+    cost_tables.print_listing(Console(file=out, width=48), "t", columns, ("operation",), rows)
     text = out.getvalue()
-    assert max(map(len, text.splitlines())) <= 80
-    for kernel in report.kernels:
-        line = next(line for line in text.splitlines() if line.split()[:1] == [kernel.name])
-        assert f"{kernel.cycles:,}" in line and kernel.bound_by in line
+    assert "1,234,567" in text and "50.0%" in text and text.count("scope/") >= 15
+    assert max(map(len, text.splitlines())) <= 48
 
 
 @settings(max_examples=5)
