@@ -9,6 +9,7 @@ from compiler.sharding.movement_rules import (
     MOVEMENT_RULES,
     RuleOf,
     maker_of,
+    pointwise,
     unrelated,
 )
 from compiler.sharding.rule import Rule
@@ -31,7 +32,14 @@ def _boundary(instr: HloInstruction) -> Rule:
     return found.rule()
 
 
-CUSTOM_CALL_RULES: dict[str, RuleOf] = {FULL_TO_SHARD: _boundary, SHARD_TO_FULL: _boundary}
+MOVES = frozenset({"LayoutConstraint", "MoveToDevice", "MoveToHost", "annotate_device_placement"})
+"""Custom calls that say in which memory, or how, an array lies there: it is the same array behind them."""
+
+CUSTOM_CALL_RULES: dict[str, RuleOf] = {
+    FULL_TO_SHARD: _boundary,
+    SHARD_TO_FULL: _boundary,
+    **dict.fromkeys(MOVES, pointwise),
+}
 """By the custom call's target; others relate nothing."""
 
 

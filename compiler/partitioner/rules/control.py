@@ -14,7 +14,7 @@ from compiler.partitioner.grid import Axes, Cut
 from compiler.partitioner.region import GATHERED, Handler, Region
 from compiler.partitioner.rules.basic import copied, replicated
 from compiler.partitioner.values import Held, Value
-from compiler.sharding.op_rules import FULL_TO_SHARD, SHARD_TO_FULL
+from compiler.sharding.op_rules import FULL_TO_SHARD, MOVES, SHARD_TO_FULL
 
 Instr = HloInstruction
 
@@ -145,13 +145,18 @@ def _whole_tiles(region: Region, inner: Instr, cut: Cut) -> Cut:
     return replace(cut, dims=tuple(dims))
 
 
-_MANUAL = {FULL_TO_SHARD: _enter, SHARD_TO_FULL: _leave, "Sharding": copied}
+_KNOWN = {
+    FULL_TO_SHARD: _enter,
+    SHARD_TO_FULL: _leave,
+    "Sharding": copied,
+    **dict.fromkeys(MOVES, copied),
+}
 
 
 def _custom_call(region: Region, instr: Instr) -> Held:
     target = str(instr.attrs.get("custom_call_target"))
-    if target in _MANUAL:
-        return _MANUAL[target](region, instr)
+    if target in _KNOWN:
+        return _KNOWN[target](region, instr)
     if any(value.first.used() for o in instr.operands for value in region.arrays(region.held[o])):
         region.remark(instr, GATHERED)
     return replicated(region, instr)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import tpuc
 from compiler.hlo.parser import parse_module
@@ -34,6 +35,20 @@ def test_what_every_device_computes_as_a_whole() -> None:
         )
     )
     assert f"%y (fft): {whole}" in found
+
+
+@pytest.mark.parametrize("target", ["annotate_device_placement", "MoveToHost"])
+def test_what_moves_between_memories_stays_cut(target: str) -> None:
+    body = (
+        f'{ROWS}y = f32[8,4] custom-call(x), custom_call_target="{target}"\n'
+        f"ROOT r = f32[8,4] negate(y)"
+    )
+    assert remarks(body) == []
+    exe = tpuc.compile(f"HloModule m, num_partitions=4\nENTRY e {{\n{body}\n}}", target="v5e:2x2")
+    assert [port.shape.dims for port in exe.outputs] == [(2, 4)]
+    assert not exe.collectives
+    x = np.arange(32, dtype=np.float32).reshape(8, 4)
+    np.testing.assert_array_equal(np.asarray(exe(x)[0]), -x)
 
 
 def test_one_device() -> None:
