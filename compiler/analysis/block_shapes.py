@@ -97,16 +97,12 @@ def _block(dim: IterationDim, limit: int) -> int:
         wholes = [d for d in _divisors(dim.tiles) if d % dim.period == 0]
         return max((d for d in wholes if d <= limit), default=wholes[0])
     if dim.merged:
-        return max(d for d in _divisors(dim.tiles) if d <= limit and _is_within(d, dim.merged))
+        return max(d for d in _divisors(dim.tiles) if d <= limit and dim.is_within(d))
     divisor = max(d for d in _divisors(dim.tiles) if d <= limit)
     even = -(-dim.tiles // -(-dim.tiles // limit))
     if not dim.parallel or dim.disjoint or divisor * 4 >= even * 3:
         return divisor
     return even
-
-
-def _is_within(size: int, periods: tuple[int, ...]) -> bool:
-    return all(size % period == 0 or period % size == 0 for period in periods)
 
 
 @lru_cache

@@ -48,7 +48,7 @@ class IterationDim:
     One that is `better_whole` is cut only where nothing fits otherwise, one with a `period` only into
     multiples of so many units. Blocks of one that is `disjoint` divide it, so that none holds what
     another one does. `merged`: units after which an outer one of several dimensions that it stands
-    for goes on.
+    for goes on; `turned` if what lies in between comes out of the transpose units.
     """
 
     size: int
@@ -59,11 +59,20 @@ class IterationDim:
     disjoint: bool = False
     merged: tuple[int, ...] = ()
     period: int = 1
+    turned: bool = False
 
     @cached_property
     def tiles(self) -> int:
         """Units that cover the dimension."""
         return max(1, -(-self.size // self.unit))
+
+    def is_within(self, block: int) -> bool:
+        """Whether blocks of so many units lie within what is merged, or hold whole ones."""
+        return all(block % group == 0 or group % block == 0 for group in self.merged)
+
+    def is_off_period(self, block: int) -> bool:
+        """Whether blocks of so many units begin anywhere in a period or among turned rows."""
+        return block % self.period != 0 or (self.turned and not self.is_within(block))
 
 
 @dataclass(frozen=True)
@@ -98,6 +107,8 @@ def iteration_space(body: FusionBody, kind: str, parts: DotParts) -> IterationSp
             dims[number] = replace(dims[number], better_whole=True)
     if body.dot is not None and len(dims) >= 2:
         dims[-2] = _in_merged_rows(body, _in_packed_rows(dims[-2]))
+    if body.dot is None and len(dims) >= 2:
+        dims[-2] = _in_turned_groups(body, dims[-2])
     if len(dims) == 2:
         dims[0] = _with_period(body, dims[0])
     if whole_rows and dims:
@@ -133,9 +144,19 @@ def _is_joined(body: FusionBody, columns: IterationDim) -> bool:
     return columns.tiles <= _MOST_JOINED and any(
         node.opcode == "concatenate"
         and len(node.operands) >= _MANY_PARTS
-        and node.dimensions == (node.array.rank - 1,)
-        and node.array.dims[-1] == columns.size
+        and node.array.dims[node.dimensions[0]] == columns.size
+        and (node.dimensions[0] == node.array.rank - 1 or _is_turned_into_columns(node))
         for node in body.computation
+    )
+
+
+def _is_turned_into_columns(joined: HloInstruction) -> bool:
+    """Whether a transpose makes the dimension along which parts are joined the last one."""
+    return any(
+        node.opcode == "transpose"
+        and node.dimensions[-1] == joined.dimensions[0]
+        and _behind_arithmetic(node.operands[0]) is joined
+        for node in joined.computation or ()
     )
 
 
@@ -182,6 +203,29 @@ def _in_merged_rows(body: FusionBody, dim: IterationDim) -> IterationDim:
     periods = _merged_sizes(body, dim.size)
     units = {p // dim.unit for p in periods if p % dim.unit == 0 and 1 < p < dim.size}
     return replace(dim, merged=tuple(sorted(units)))
+
+
+def _in_turned_groups(body: FusionBody, rows: IterationDim) -> IterationDim:
+    """Rows that are positions of several dimensions, of an array that is read transposed.
+
+    Such rows come out of the transpose units in blocks of what lies along lanes. A block of the grid
+    that crossed into the next group would begin anywhere in one, and look up each lane by itself.
+    """
+    groups: set[int] = set()
+    for node in body.computation:
+        if node.opcode == "reshape" and node.array.rank >= 2 and node.array.dims[-2] == rows.size:
+            source = _behind_arithmetic(node.operands[0])
+            if source.opcode == "transpose" and source.dimensions[-1] != source.array.rank - 1:
+                groups.update(itertools.accumulate(reversed(source.array.dims[1:-1]), operator.mul))
+    units = {g // rows.unit for g in groups if g % rows.unit == 0 and rows.size % g == 0}
+    merged = tuple(sorted(units - {1, rows.tiles}))
+    return replace(rows, merged=merged, turned=bool(merged))
+
+
+def _behind_arithmetic(node: HloInstruction) -> HloInstruction:
+    while OPCODES[node.opcode].traits & Trait.ELEMENTWISE and len(node.operands) == 1:
+        node = node.operands[0]
+    return node
 
 
 def _in_merged_depth(body: FusionBody, dim: IterationDim) -> IterationDim:

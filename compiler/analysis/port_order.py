@@ -24,14 +24,15 @@ _LEAST_SAVED_BYTES = 1 << 19
 
 
 @lru_cache(1 << 12)
-def port_order(dtype: DType, dims: Dims) -> Dims:
+def port_order(dtype: DType, dims: Dims, major: Dims = ()) -> Dims:
     """The dimensions of a parameter or result of one plane type from major to minor.
 
     Descending where that wastes little. Of equal orders, one with rows in its tiles, and whose
-    minor dimensions come last.
+    minor dimensions come last. The dimensions `major` are kept outside of the others.
     """
     now = byte_size(ArrayShape(dtype, dims))
-    orders = [_with_minor(len(dims), *pair) for pair in permutations(range(len(dims)), 2)]
+    rest = [d for d in range(len(dims)) if d not in major]
+    orders = [_with_minor((*major, *rest), *pair) for pair in permutations(rest, 2)]
     if not orders:
         return tuple(range(len(dims)))
     sizes = {order: _size(dtype, dims, order) for order in orders}
@@ -45,5 +46,5 @@ def _size(dtype: DType, dims: Dims, order: Dims) -> int:
     return byte_size(ArrayShape(dtype, tuple(dims[d] for d in order)))
 
 
-def _with_minor(rank: int, second: int, minor: int) -> Dims:
-    return (*(d for d in range(rank) if d not in (second, minor)), second, minor)
+def _with_minor(order: Dims, second: int, minor: int) -> Dims:
+    return (*(d for d in order if d not in (second, minor)), second, minor)

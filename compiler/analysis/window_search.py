@@ -271,7 +271,8 @@ def make_plan(fusion: HloInstruction, steps: GridSteps, blocks: Blocks) -> Windo
         tuple(clamps.derived),
         carries=bool(body.carried),
         is_off_period=any(
-            size % dim.period for size, dim in zip(blocks.sizes, steps.space.dims, strict=True)
+            dim.is_off_period(size)
+            for size, dim in zip(blocks.sizes, steps.space.dims, strict=True)
         ),
         blocks=blocks,
     )

@@ -126,29 +126,38 @@ def _after_cycles(sizes: ConvSizes, chip: Chip) -> float:
 
 def _rows_cycles(sizes: ConvSizes, chip: Chip) -> float:
     """The same with the taps side by side along the lanes."""
-    inside = is_batch_inside(sizes.batch, sizes.positions, sizes.features, sizes.out, sizes.window)
-    product = sizes.passes * product_cycles(
-        sizes.rows, sizes.taps * sizes.features, sizes.out, chip
-    )
-    count = -(-sizes.rows // SUBLANES) * sizes.taps * -(-sizes.features // LANES)
-    is_tiled = sizes.window[-1:] == (WindowDim(1),) and sizes.positions[-1] % _MXU_ROWS == 0
-    is_straight = inside or is_tiled
-    whole = sizes.features % LANES == 0
-    costs = ConvolutionCosts.of(chip)
-    each = costs.position_piece
-    if is_straight:
-        each = costs.whole_piece if whole else costs.row_piece
+    inside = _is_inside(sizes)
     holes = math.prod(d.base_dilation for d in sizes.window)
     source = math.prod(sizes.image) * sizes.batch
     read = moved_bytes(source * (holes if inside else 1), sizes.features, sizes.item_bytes)
     written = moved_bytes(sizes.rows, sizes.out, sizes.item_bytes)
-    busy = max(product + count * each, memory_cycles(read + written, chip))
+    busy = max(rows_work(sizes, chip), memory_cycles(read + written, chip))
     turning = 0.0
     if inside or sizes.along is not None:
         turning += movement_cycles(sizes.image_bytes, read, 0, chip)
     if inside and not sizes.is_result_made:
         turning += movement_cycles(written, written, 0, chip)
     return KernelCosts.of(chip).alone + busy + turning
+
+
+def rows_work(sizes: ConvSizes, chip: Chip) -> float:
+    """Cycles of the product with the taps side by side, and of putting its rows together; without those
+    in which arrays are moved."""
+    inside = _is_inside(sizes)
+    product = sizes.passes * product_cycles(
+        sizes.rows, sizes.taps * sizes.features, sizes.out, chip
+    )
+    count = -(-sizes.rows // SUBLANES) * sizes.taps * -(-sizes.features // LANES)
+    is_tiled = sizes.window[-1:] == (WindowDim(1),) and sizes.positions[-1] % _MXU_ROWS == 0
+    costs = ConvolutionCosts.of(chip)
+    each = costs.position_piece
+    if inside or is_tiled:
+        each = costs.whole_piece if sizes.features % LANES == 0 else costs.row_piece
+    return product + count * each
+
+
+def _is_inside(sizes: ConvSizes) -> bool:
+    return is_batch_inside(sizes.batch, sizes.positions, sizes.features, sizes.out, sizes.window)
 
 
 def moved_bytes(rows: int, lanes: int, item_bytes: int) -> int:

@@ -13,7 +13,8 @@ folded along its window: a block's product is ``[length, features] x [count, out
 along its diagonals is added up.
 
 A convolution is folded when that is estimated to take much less than its taps side by side, and its
-batch does not fill the lanes (`dimension_order`).
+batch does not fill the lanes (`dimension_order`). One with holes may be made of its phases instead
+(`convolution_phases`), whatever fills the lanes.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ from compiler.passes.convolution_guards import (
     ungathered,
 )
 from compiler.passes.convolution_parts import convolution_in_parts
+from compiler.passes.convolution_phases import in_phases, phased_cycles
 from compiler.passes.dot_canonicalizer import dimension_fills_lanes
 from compiler.passes.expanders.weighted_taps import has_few_features
 from compiler.passes.expanders.window_taps import ordered_kernel
@@ -74,6 +76,8 @@ _MOST_ROWS = 16
 """Positions of a block of the last dimension, which become rows again."""
 _WORTH = 0.5
 """Of the estimate without folding: beyond, a convolution is left alone."""
+_WORTH_PHASES = 0.7
+"""Of the best estimate without phases: beyond, a guard and a way out in code do not pay."""
 _UNFOLDED_SHARE = 8
 """Of HBM is what the way out of a folded convolution may take for an image with holes."""
 
@@ -128,27 +132,35 @@ def _folded(instr: HloInstruction, sizes: ConvSizes, chip: Chip) -> Replacement 
     places = math.prod(sizes.positions)
     is_gradient = places < sizes.taps
     batch = sizes.features if is_gradient else sizes.batch
-    if dimension_fills_lanes(batch, (sizes.out,)):
-        return None  # batch lies along the lanes
+    is_along_lanes = dimension_fills_lanes(batch, (sizes.out,))
     if is_gradient:
-        return _folded_gradient(instr, sizes, chip)
-    plans = [(_plan_cycles(sizes, plan, chip), i, plan) for i, plan in enumerate(_plans(sizes))]
-    if not plans:
-        return None
-    cycles, _, plan = min(plans)
-    if cycles > _WORTH * convolution_cycles(sizes, chip):
-        return None
-    return _fold(instr, sizes, plan, chip)
+        return None if is_along_lanes else _folded_gradient(instr, sizes, chip)
+    cycles = convolution_cycles(sizes, chip)
+    plans = () if is_along_lanes else _plans(sizes)
+    costs = ((_plan_cycles(sizes, plan, chip), i, plan) for i, plan in enumerate(plans))
+    best = min(costs, default=None)
+    if best is not None and best[0] > _WORTH * cycles:
+        best = None
+    phases = _phases(sizes)
+    least = cycles if best is None else best[0]
+    if any(phases) and phased_cycles(sizes, phases, chip) < _WORTH_PHASES * least:
+        return _in_phases(instr, phases, chip)
+    return None if best is None else _fold(instr, sizes, best[2], chip)
 
 
-def _plans(sizes: ConvSizes) -> Iterator[_Plan]:
-    """Phases of dilated dimensions, alone and with one dimension in larger blocks."""
-    phases = tuple(
+def _phases(sizes: ConvSizes) -> tuple[Fold | None, ...]:
+    """Dilated dimensions in blocks that have each phase once."""
+    return tuple(
         fold_of(d, n, d.base_dilation // math.gcd(d.base_dilation, d.stride))
         if d.base_dilation > 1
         else None
         for d, n in zip(sizes.window, sizes.positions, strict=True)
     )
+
+
+def _plans(sizes: ConvSizes) -> Iterator[_Plan]:
+    """Phases of dilated dimensions, alone and with one dimension in larger blocks."""
+    phases = _phases(sizes)
     rank = len(phases)
     if any(phases):
         yield _Plan(phases, (False,) * rank)
@@ -245,6 +257,20 @@ def _fold(instr: HloInstruction, sizes: ConvSizes, plan: _Plan, chip: Chip) -> R
         checked,
         lambda x, k: _product(instr, x, k, plan),
         lambda x, k: _unfolded(instr, x, k, plan.gathered, labels.input_feature, chip),
+    )
+
+
+def _in_phases(instr: HloInstruction, phases: tuple[Fold | None, ...], chip: Chip) -> Replacement:
+    """The convolution phase by phase, where its kernel is finite."""
+    image, kernel = instr.operands
+    none = (None,) * len(phases)
+    return guarded(
+        instr,
+        (image, kernel),
+        tuple(range(image.array.rank)),
+        [kernel],
+        lambda x, k: in_phases(instr, x, k, phases),
+        lambda x, k: _unfolded(instr, x, k, none, instr.dim_labels.input_feature, chip),
     )
 
 

@@ -4,7 +4,8 @@
                                         transpose = f32[4096,3] transpose(p), dimensions={1,0}
 
 The module notes what the host sees (`compiler.analysis.host_ports`); the runtime lays arrays out in that
-order as it copies them. Where rows are looked up by index, and in tuples, the order stays descending.
+order as it copies them. Where rows are looked up by index, the dimension that numbers them stays major,
+and what is left of a row has the order that it would have by itself; in tuples the order stays descending.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from compiler.analysis.code_costs import OrderCosts
 from compiler.analysis.gather_dims import HELD_SHARE, gather_dims
 from compiler.analysis.host_ports import HostPorts, host_ports, set_host_ports
 from compiler.analysis.port_order import Dims, port_order
+from compiler.analysis.scatter_dims import scatter_dims
 from compiler.hlo.attributes import ComputationLayout
 from compiler.hlo.device_types import plane_type
 from compiler.hlo.ir import HloInstruction, HloModule
@@ -40,9 +42,7 @@ def lay_out_ports(module: HloModule, context: PassContext) -> bool:
     entry, chip = module.entry, context.chip
     if not all(isinstance(parameter.shape, ArrayShape) for parameter in entry.parameters):
         return False
-    inputs = {
-        n: _order(p.array) for n, p in enumerate(entry.parameters) if not _is_read_by_rows(p, chip)
-    }
+    inputs = {n: _order_of(p, chip) for n, p in enumerate(entry.parameters)}
     inputs = {n: order for n, order in inputs.items() if not _is_descending(order)}
     outputs = dict(_result_orders(entry.root_instruction))
     _agree(module, inputs, outputs)
@@ -75,21 +75,55 @@ def _is_descending(order: Dims) -> bool:
     return order == tuple(range(len(order)))
 
 
-def _is_read_by_rows(parameter: Instr, chip: Chip) -> bool:
-    """Whether it, or what is computed of it element by element, is looked up or changed by index so
-    that rows had better lie together, or is the image of overlapping windows."""
+def _order_of(parameter: Instr, chip: Chip) -> Dims:
+    """The order of a parameter: the type's, or where slices of it are looked up or changed by index and
+    that order would tear them apart, one in which each slice lies together."""
+    lookups = list(_lookups(parameter))
+    if sum(_saved_cycles(lookup, chip) for lookup in lookups) >= 0:
+        return _order(parameter.array)
+    kept = descending(parameter.array.rank)
+    if any(lookup.operands[0] is not parameter for lookup in lookups):
+        return kept
+    numbered = {d for lookup in lookups for d in _numbered(lookup)}
+    if not all(_takes_whole_slices(lookup, numbered) for lookup in lookups):
+        return kept
+    dtype = plane_type(parameter.array.dtype)[0]
+    return port_order(dtype, parameter.array.dims, tuple(sorted(numbered)))
+
+
+def _lookups(parameter: Instr) -> Iterator[Instr]:
+    """The gathers and scatters of a parameter, or of what is computed of it element by element or
+    pads it, as for the image of overlapping windows."""
     found: dict[Instr, None] = {parameter: None}
     pending = [parameter]
-    saved = 0.0
     while pending:
         value = pending.pop()
         for user in value.users:
             if user.opcode in _BY_ROWS and user.operands[0] is value:
-                saved += _saved_cycles(user, chip)
+                yield user
             if user not in found and _keeps_rows(user):
                 found[user] = None
                 pending.append(user)
-    return saved < 0
+
+
+def _numbered(lookup: Instr) -> Dims:
+    """Dimensions of the operand of which a slice has one element, at its index."""
+    if lookup.opcode == "gather":
+        g = gather_dims(lookup)
+        return g.collapsed + g.operand_batch
+    s = scatter_dims(lookup)
+    return s.inserted + s.operand_batch
+
+
+def _takes_whole_slices(lookup: Instr, numbered: set[int]) -> bool:
+    """Whether slices have every dimension whole that is not among those numbered."""
+    dims = lookup.operands[0].array.dims
+    if lookup.opcode == "gather":
+        sizes: Dims = gather_dims(lookup).slice_sizes
+    else:
+        s = scatter_dims(lookup)
+        sizes = tuple(s.window_size(d) for d in range(len(dims)))
+    return all(sizes[d] == size for d, size in enumerate(dims) if d not in numbered)
 
 
 def _saved_cycles(instr: Instr, chip: Chip) -> float:
@@ -132,7 +166,9 @@ def _agree(module: HloModule, inputs: dict[int, Dims], outputs: dict[int, Dims])
     for alias in donations(module):
         number = alias.parameter_number
         leaf = alias.output_index[0] if alias.output_index else 0
-        if number not in inputs or leaf not in outputs:
+        if number in inputs and leaf in outputs:
+            outputs[leaf] = inputs[number]
+        else:
             inputs.pop(number, None)
             outputs.pop(leaf, None)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from compiler.analysis.indexing import Expr, Var, const, linearize, multiple, ranged, var
 from compiler.analysis.indexing_boxes import leaf_indices
@@ -34,7 +35,7 @@ _TILE_ROWS = 16
 _BLOCK_ROW_TILES = LANES // _TILE_ROWS
 _BLOCK_COL_TILES = 2
 _MOST_APART = 8
-"""Blocks of rows whose code stands for itself."""
+"""Blocks of rows, or of columns, whose code stands for itself."""
 _BODY_OPS = 3600
 """Operations to aim at in a loop body, as probes count them: some blocks are filled while others are
 turned."""
@@ -97,30 +98,49 @@ def run_turned(
     size = 1 if len(nodes) > units else len(nodes)
     for first in range(0, len(nodes), size):
         group = range(first, first + size)
-        first_column = None if columns is None else columns.start
+        known = columns or _known_columns(emitter, nodes, targets, space, group)
         least = max(1, units // size)
         enough = _BODY_OPS // (least + 1) + 1  # a body has the least number of blocks from there on
+        first_column = None if known is None else known.start
         taken = _block_ops(emitter, nodes, targets, space, group, first_column, enough)
         blocks = max(least, min(2 * units, _BODY_OPS // taken))
-        most = -(-(space.col_tiles if columns is None else len(columns)) // _BLOCK_COL_TILES)
+        most = -(-(space.col_tiles if known is None else len(known)) // _BLOCK_COL_TILES)
         across = min(most, blocks, least)  # each in a unit of its own
         across = -(-most // -(-most // across))
         down = max(1, blocks // across)
         body = _TurnedTiles(emitter, nodes, targets, space, bounds, group).emit
         loops.block_rows = _BLOCK_ROW_TILES if across * down <= units // size else 1
-        if columns is not None:
-            step = _BLOCK_COL_TILES * across
-            loops.run_column_steps_apart(space, _BLOCK_ROW_TILES * down, step, body, columns)
-            continue
         row_step = _BLOCK_ROW_TILES * down
         col_step = min(space.col_tiles, _BLOCK_COL_TILES * across)
-        period = _period(emitter, nodes, targets, space)
+        period = 0 if columns is not None else _period(emitter, nodes, targets, space)
         if period:
             body = _TurnedTiles(emitter, nodes, targets, space, bounds, group, period).emit
-            loops.run_row_periods(space, period, _BLOCK_ROW_TILES, col_step, body)
-            continue
-        major_step = max(1, blocks // (most * -(-space.row_tiles // _BLOCK_ROW_TILES)))
-        loops.run_steps(space, row_step, col_step, body, major_step)
+            apart = known is not None
+            loops.run_row_periods(space, period, _BLOCK_ROW_TILES, col_step, body, are_apart=apart)
+        elif known is not None:
+            loops.run_column_steps_apart(space, row_step, _BLOCK_COL_TILES * across, body, known)
+        else:
+            major_step = max(1, blocks // (most * -(-space.row_tiles // _BLOCK_ROW_TILES)))
+            loops.run_steps(space, row_step, col_step, body, major_step)
+
+
+def _known_columns(
+    emitter: ElementEmitter,
+    nodes: Sequence[HloInstruction],
+    targets: Sequence[VmemArray],
+    space: TileSpace,
+    group: range,
+) -> range | None:
+    """All columns, if blocks had better have code of their own for each: a block takes less than half
+    of the operations once it is known which parts of a concatenation it is made of."""
+    starts = range(0, space.col_tiles, _BLOCK_COL_TILES)
+    if not 1 < len(starts) <= _MOST_APART:
+        return None
+    ops = partial(_block_ops, emitter, nodes, targets, space, group)
+    anywhere = ops(None, _BODY_OPS)
+    if all(2 * ops(start, anywhere) <= anywhere for start in {0, starts[len(starts) // 2]}):
+        return range(space.col_tiles)
+    return None
 
 
 def _period(

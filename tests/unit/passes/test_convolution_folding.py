@@ -41,6 +41,9 @@ FORWARD = {
                "size=3x3 pad=2_2x2_2 lhs_dilate=2x2 rhs_reversal=1x1", PLAIN),
     "dilated by three": ("1,3,4,2", "5,2,2,3", "1,5,8,3",
                          "size=5x2 stride=2x1 pad=3_4x0_0 lhs_dilate=3x3 rhs_dilate=1x2", PLAIN),
+    "pointwise": ("2,4,5,3", "1,1,3,4", "2,7,10,4", "size=1x1 pad=0_0x0_1 lhs_dilate=2x2", PLAIN),
+    "one dilated": ("2,3,5,3", "3,2,3,2", "2,3,2,10", "size=3x2 pad=1_1x1_1 lhs_dilate=1x2",
+                    "0b1f_01io->0bf1"),
     "both dilated": ("1,5,2", "4,2,3", "1,6,3", "size=4 pad=2_1 lhs_dilate=2 rhs_dilate=2",
                      "b0f_0io->b0f"),
     "cropped": ("1,9,7,2", "3,3,2,4", "1,5,5,4", "size=3x3 pad=-1_-1x0_0", PLAIN),
@@ -88,6 +91,9 @@ def _forward(instr: HloInstruction) -> Iterator[Maker]:
     sizes = sizes_of(instr, "default")
     for plan in folding._plans(sizes):
         yield lambda i, plan=plan: folding._fold(i, sizes, plan, load_chip("v5e"))
+    phases = folding._phases(sizes)
+    if any(phases):
+        yield lambda i: folding._in_phases(i, phases, load_chip("v5e"))
 
 
 def _gradient(instr: HloInstruction) -> Iterator[Maker]:
