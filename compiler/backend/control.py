@@ -239,17 +239,21 @@ class ControlLowering:
         self._indexed_branches(branches, index, 0)
 
     def _indexed_branches(
-        self, branches: Sequence[HloComputation], index: SReg, number: int
+        self, branches: Sequence[HloComputation], index: SReg, first: int
     ) -> None:
-        b = self.builder
-        if number == len(branches) - 1:
-            self.lower(branches[number])
+        """One of some branches, of which `first` is the number of the first, by halving them.
+
+        As an unsigned number an index below zero is beyond all branches, so the last one takes it too.
+        """
+        if len(branches) == 1:
+            self.lower(branches[0])
             return
-        chosen = b.emit("scmp.eq.s32", index, b.sconst(number))
-        with b.if_(chosen):
-            self.lower(branches[number])
+        b, half = self.builder, len(branches) // 2
+        is_before = b.emit("scmp.lt.u32", index, b.sconst(first + half))
+        with b.if_(is_before):
+            self._indexed_branches(branches[:half], index, first)
         with b.else_():
-            self._indexed_branches(branches, index, number + 1)
+            self._indexed_branches(branches[half:], index, first + half)
 
 
 def _has_no_elements(instr: HloInstruction) -> bool:

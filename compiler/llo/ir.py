@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tpu_sim.isa.instruction import Instr, Kind
-from tpu_sim.isa.program import Call, DmaDescriptor
+from tpu_sim.isa.program import MAX_ARGUMENTS, Call, DmaDescriptor
 
 VReg = int
 MReg = int
@@ -35,7 +35,7 @@ REGISTER_LETTERS: dict[Kind, str] = {
 
 WRITTEN_KINDS = frozenset({Kind.VD, Kind.MD, Kind.SD})
 
-ARGUMENT_WORDS = 1024
+ARGUMENT_WORDS = MAX_ARGUMENTS
 """SMEM words before a program's scalars: a kernel's arguments; spilled sregs take them from the top."""
 
 ALIAS_STRIDE = 1 << 16

@@ -258,7 +258,7 @@ def test_parallel_iterations_carry_no_sreg() -> None:
         ('window w0 "x" rows 0 + 0', "", "window x"),
         (TWO_WINDOWS, "args 0 flags 8 spill 2 at 120 flops 0", r"y and \(spill slots\) overlap"),
         (TWO_WINDOWS, "args 0 flags 8 cores 2 spill 0 at 0 flops 0", "cores 2, a device of v5e has 1"),
-        (TWO_WINDOWS, "args 129 flags 8 spill 0 at 0 flops 0", "129 arguments"),
+        (TWO_WINDOWS, "args 1025 flags 8 spill 0 at 0 flops 0", "1025 arguments"),
         (TWO_WINDOWS, "args 0 flags 3000 spill 0 at 0 flops 0", "3000 sync flags"),
         (TWO_WINDOWS + "descriptor d0 hbm -> vmem chunk 8 dims []", "", "window -1, want"),
         (TWO_WINDOWS + "descriptor d0 hbm -> vmem w2 chunk 8 dims []", "", "window 2, want"),

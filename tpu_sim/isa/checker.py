@@ -22,6 +22,7 @@ from tpu_sim.isa.flag_waits import check_waits
 from tpu_sim.isa.operand_limits import OperandLimits
 from tpu_sim.isa.program import (
     HBM,
+    MAX_ARGUMENTS,
     NO_ROUTE,
     SMEM,
     SPILL_ROWS,
@@ -39,7 +40,6 @@ from tpu_sim.isa.program import (
     Window,
 )
 
-MAX_ARGUMENTS = 128
 _MAX_DEPTH = 64
 _MAX_VISITS = 1 << 20
 _MAX_EXTENT = 1 << 40

@@ -107,6 +107,8 @@ def rows_of(block: Block) -> set[Row]:
 
 HBM, VMEM, SMEM = 0, 1, 6
 """Memory spaces, numbered as in XLA's layouts."""
+MAX_ARGUMENTS = 1024
+"""Words of SMEM that a kernel can be called with."""
 
 
 @dataclass(frozen=True)
