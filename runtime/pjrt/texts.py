@@ -38,7 +38,8 @@ def optimized_program(
     its outline."""
     outline = proto = _read_hlo(_outline(signature.name, signature.arguments, signature.results))
     if isinstance(code, Executable) and _has_text(code):
-        proto = _read_hlo(code.text("hlo"))
+        readable = import_module("compiler.hlo.readable")  # and with it the compiler's parser
+        proto = _read_hlo(readable.readable_text(code.text("hlo")))
         sides = (_device_shapes(ports) for ports in (code.inputs, code.outputs))
         outline = _read_hlo(_outline(signature.name, *sides))
     if isinstance(code, SliceExecutable) or (isinstance(code, Staged) and code.spreads_out):

@@ -140,7 +140,7 @@ OPS = (
     variadic("collective-permute", 1, _collective_permute, _COMM | T.OVERLAPS, _PERMUTE),
     Op("collective-permute-done", 1, _done_second, _COMM_ASYNC),
     variadic("collective-permute-start", 1, declared, _COMM_ASYNC, _PERMUTE),
-    variadic("collective-reduce", 1, _same_as_operands, _GROUPED | T.CALLS, _ALL_REDUCE),
+    variadic("collective-reduce", 1, _same_as_operands, _GROUPED | T.CALLS | T.UNREAD, _ALL_REDUCE),
     Op("partition-id", 0, _device_id, T.COLLECTIVE),
     Op("ragged-all-to-all", 6, _second_operand, _GROUPED, _COLLECTIVE, ("dimensions",)),
     variadic(

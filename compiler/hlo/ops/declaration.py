@@ -82,6 +82,8 @@ class Trait(enum.Flag):
     """Runs computations on whole values, not on elements."""
     HANDS_STATE = enum.auto()
     """Control flow that hands one value, often a tuple, to each of its computations."""
+    UNREAD = enum.auto()
+    """XLA's reader of text does not know it: passes make it, or jaxlib's is older."""
     CARRIES = enum.auto()
     """Computes nothing: its arrays are those of others, or come from outside."""
     OVERLAPS = enum.auto()

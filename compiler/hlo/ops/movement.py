@@ -177,7 +177,7 @@ OPS = (
     ),
     Op("reverse", 1, _reverse, T.DATA_MOVEMENT | T.REARRANGES | T.INDEX_MAP, DIMENSIONS),
     Op("set-dimension-size", 2, _set_dimension_size, T.DATA_MOVEMENT, DIMENSIONS),
-    Op("shuffle", 1, first_operand, T.DATA_MOVEMENT),
+    Op("shuffle", 1, first_operand, T.DATA_MOVEMENT | T.UNREAD),
     Op("slice", 1, _slice, T.DATA_MOVEMENT | T.TAKES_PART | T.INDEX_MAP, words("slice")),
     Op("transpose", 1, _transpose, T.DATA_MOVEMENT | T.REARRANGES | T.INDEX_MAP, DIMENSIONS),
 )

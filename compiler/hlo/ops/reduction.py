@@ -274,7 +274,7 @@ OPS = (
     Op("cholesky", 1, _cholesky, T.NONE, words("lower")),
     Op("fft", 1, _fft, T.NONE, words("fft_type fft_length")),
     variadic(
-        "pair-fft", 2, _pair_fft, T.NONE, (*words("fft_type fft_length"), *DIMENSIONS), most=3
+        "pair-fft", 2, _pair_fft, T.UNREAD, (*words("fft_type fft_length"), *DIMENSIONS), most=3
     ),
     variadic("map", 0, _map, T.CALLS, (*DIMENSIONS, *APPLY)),
     variadic(
@@ -310,7 +310,7 @@ OPS = (
         "network-sort",
         1,
         _network_sort,
-        T.NONE,
+        T.UNREAD,
         (*words("num_keys line_lanes results"), *flags("is_stable")),
     ),
     variadic("sort", 1, _sort, T.CALLS | T.ORDERS, (*DIMENSIONS, *flags("is_stable"), *APPLY)),

@@ -242,6 +242,16 @@ def check_devices_with_others_between_them() -> None:
         np.testing.assert_array_equal(made, x + x.sum())
 
 
+def check_programs_with_operations_that_xla_does_not_know() -> None:
+    f = jax.shard_map(
+        lambda x: jax.lax.psum(x + 1j * x, "x").imag, mesh=MESH, in_specs=P("x"), out_specs=P()
+    )
+    compiled = jax.jit(f).lower(A).compile()
+    assert not compiled.input_shardings[0][0].is_fully_replicated
+    assert "tpuc." in compiled.as_text()
+    np.testing.assert_allclose(jax.jit(f)(A), A.reshape(4, 2, 8).sum(0), rtol=1e-6)
+
+
 def check_one_device_among_several() -> None:
     device = jax.devices()[3]
     x = jax.device_put(A, device)
