@@ -201,12 +201,20 @@ class Body(HloBuilder):
         if self.parent is None:
             self.op.fail(f"{name} is not defined")
         outer = self.parent.value(name)
-        literal = self.parent.constant_value(outer)
-        if literal is None:
-            self.op.fail(f"{name} comes from outside of this region; only constants may")
-        made = self.dense(literal)
+        if is_plain_constant(outer):
+            made = self._again(outer)
+        else:
+            literal = self.parent.constant_value(outer)
+            if literal is None:
+                self.op.fail(f"{name} comes from outside of this region; only constants may")
+            made = self.dense(literal)
         self.captured[name] = made
         return made
+
+    def _again(self, outer: Instr) -> Instr:
+        """A plain constant of another block, whatever its size: none is too large to be one here."""
+        operands = [self._again(o) for o in outer.operands]
+        return self.instruction(outer.opcode, operands, dict(outer.attrs), outer.shape)
 
     def dense(self, literal: Array) -> Instr:
         """A constant; one value repeated becomes a broadcast scalar, as XLA's import makes it."""
@@ -369,3 +377,10 @@ def _unknown(name: str, table: dict[str, Lowering]) -> str:
     if dialect not in known:
         return f"dialect {dialect} is not supported; known are {', '.join(known)}"
     return "this operation is not supported"
+
+
+def is_plain_constant(value: Instr) -> bool:
+    """A constant as the text has it: a literal, or one value spread over a shape."""
+    return value.opcode == "constant" or (
+        value.opcode == "broadcast" and value.operands[0].opcode == "constant"
+    )

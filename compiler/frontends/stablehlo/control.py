@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compiler.frontends.stablehlo.body import Body, Instr, Lowering
+from compiler.frontends.stablehlo.body import Body, Instr, Lowering, is_plain_constant
 from compiler.frontends.stablehlo.elementwise import take
 from compiler.frontends.stablehlo.syntax import Operation, Region
 from compiler.hlo.dtypes import PRED, U32
@@ -43,16 +43,9 @@ def _captures(b: Body, regions: Sequence[Region]) -> dict[str, Instr]:
     found: dict[str, Instr] = {}
     for name in free_names(regions):
         value = b.value(name)
-        if not _is_plain_constant(value):
+        if not is_plain_constant(value):
             found[name] = value
     return found
-
-
-def _is_plain_constant(value: Instr) -> bool:
-    """A constant as the text has it: a literal, or one value spread over a shape."""
-    return value.opcode == "constant" or (
-        value.opcode == "broadcast" and value.operands[0].opcode == "constant"
-    )
 
 
 def _distinct(captured: dict[str, Instr]) -> list[Instr]:

@@ -144,6 +144,39 @@ def test_case_branches_take_what_they_use() -> None:
     assert run(text, np.int32(7), x, y)[0].tolist() == [11, 22]  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("rows", (8, 8192))
+def test_regions_use_outer_constants_of_any_size(rows: int) -> None:
+    shape = f"tensor<{rows}x1000xf32>"
+    text = f"""
+        func.func @main(%k: tensor<i32>, %x: {shape}) -> ({shape}, {shape}) {{
+          %one = stablehlo.constant dense<1.0> : tensor<f32>
+          %ones = stablehlo.broadcast_in_dim %one, dims = [] : (tensor<f32>) -> {shape}
+          %twos = stablehlo.constant dense<2.0> : {shape}
+          %0 = "stablehlo.case"(%k) ({{
+            %s = stablehlo.add %x, %ones : {shape}
+            stablehlo.return %s : {shape}
+          }}, {{
+            stablehlo.return %twos : {shape}
+          }}) : (tensor<i32>) -> {shape}
+          %1:2 = stablehlo.while(%i = %k, %y = %0) : tensor<i32>, {shape}
+           cond {{
+            %n = stablehlo.constant dense<3> : tensor<i32>
+            %c = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+            stablehlo.return %c : tensor<i1>
+          }} do {{
+            %d = stablehlo.constant dense<1> : tensor<i32>
+            %j = stablehlo.add %i, %d : tensor<i32>
+            %z = stablehlo.multiply %y, %twos : {shape}
+            stablehlo.return %j, %z : tensor<i32>, {shape}
+          }}
+          return %0, %1#1 : {shape}, {shape}
+        }}"""
+    x = np.ones((rows, 1000), np.float32)
+    for index, wanted in ((0, (2, 16)), (1, (2, 8))):
+        found = run(text, np.int32(index), x)
+        assert [(float(a.min()), float(a.max())) for a in found] == [(w, w) for w in wanted]
+
+
 def test_a_reducer_may_use_outer_constants_only() -> None:
     text = """
         func.func @main(%x: tensor<3xf32>, %s: tensor<f32>) -> tensor<f32> {
