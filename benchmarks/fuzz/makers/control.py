@@ -96,6 +96,10 @@ def conditional(scope: Scope) -> Value:
             outer = scope.tuple([o for o, _ in inner.captured])[0]
         names.append(_finish(inner, scope.program.name("branch"), results, as_tuple))
         operands.append(outer)
+    if rng.random() < 0.02:  # more than there are ifs in each other
+        most = rng.choice((65, 100))
+        names, operands = (names * most)[:most], (operands * most)[:most]
+        count = most
     if count == 2 and rng.random() < 0.7:
         chooser = scope.like("pred", ())
         which = f"true_computation={names[0]}, false_computation={names[1]}"

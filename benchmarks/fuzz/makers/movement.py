@@ -160,6 +160,8 @@ def concatenate(scope: Scope) -> Value | None:
         dims[along] = scope.size() if scope.rng.random() < 0.6 else x.dims[along]
         if math.prod(dims) <= scope.program.most_elements:
             others.append(scope.like(x.dtype, dims))
+    if scope.rng.random() < 0.15:  # read in several places
+        others += [scope.rng.choice(others)] * scope.rng.choice((1, 1, 2, 5))
     scope.rng.shuffle(others)
     dims = list(x.dims)
     dims[along] = sum(v.dims[along] for v in others)

@@ -146,8 +146,14 @@ def select_and_scatter(scope: Scope) -> Value | None:
     window = _window(scope, x.dims, plain=True)
     if rng.random() < 0.1:
         window = [replace(w, dilation=rng.choice((1, 2, 3))) for w in window]
+    if rng.random() < 0.1:  # of a global pooling, or wider than a program may write out
+        along = rng.randrange(x.rank)
+        size = max(1, x.dims[along] - rng.choice((0, 0, 1, 7)))
+        low = rng.choice((0, 0, size - 1))
+        window[along] = Along(size, rng.choice((1, 1, 1, 2)), low)
     dims = [w.output(n) for w, n in zip(window, x.dims, strict=True)]
-    if 0 in dims or math.prod(w.size for w in window) > 100:
+    taps = math.prod(w.size for w in window)
+    if 0 in dims or (taps > 100 and (taps > 5000 or taps * math.prod(dims) > 1_000_000)):
         return None
     source = scope.like(x.dtype, dims, scope.tame_kind(x.dtype))
     start = scope.tamed(scope.constant(x.dtype))
