@@ -16,6 +16,7 @@ MHz, GHz. A number without a unit is in the unit of the chip file: bytes, cycles
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -224,6 +225,8 @@ def _measured(
             f"{text!r} is no quantity: want a number, with a unit or without (16MiB, 1.2TB/s, 940MHz, 500ns)"
         )
     number, unit = float(found["number"]), found["unit"]
+    if not math.isfinite(number):
+        raise ValueError(f"{text!r} is beyond what a number can be")
     if not unit:
         return number
     if unit not in units:

@@ -116,7 +116,8 @@ class CommandLoop:
 
     def _value(self, text: str, *, evaluate: bool) -> str:
         found = _KEY.fullmatch(text.strip())
-        assert found is not None
+        if found is None:
+            raise DebuggerError(f"{text!r}: want NAME, or a part of it as in NAME[0,:4]")
         values = self.debugger.values(found["name"].strip(), evaluate=evaluate)
         if found["key"]:
             values = [values[0][_key(found["key"])]]
@@ -308,7 +309,8 @@ def _key(text: str) -> tuple[int | slice, ...]:
         tree = ast.parse(f"x{text}", mode="eval").body
     except SyntaxError as error:
         raise DebuggerError(f"{text}: {error.msg}") from error
-    assert isinstance(tree, ast.Subscript)
+    if not isinstance(tree, ast.Subscript) or not isinstance(tree.value, ast.Name):
+        raise DebuggerError(f"{text}: want one pair of brackets, as in [0,:4]")
     parts = tree.slice.elts if isinstance(tree.slice, ast.Tuple) else [tree.slice]
     return tuple(_part(part, text) for part in parts)
 

@@ -69,12 +69,11 @@ def memory_text(debugger: Debugger, count: int, letter: str, space: str, address
 
 def register_text(debugger: Debugger, name: str) -> str:
     """``s4``, ``v12``, ``m3``: what a register holds."""
-    state, number = debugger.state, int(name[1:])
+    state, number, chip = debugger.state, int(name[1:]), debugger.target.chip
+    count = {"s": chip.sregs, "v": chip.vregs, "m": chip.vmasks}[name[0]]
+    if number >= count:
+        raise DebuggerError(f"no register {name}: there are {name[0]}0 to {name[0]}{count - 1}")
     if name[0] == "s":
-        if number >= debugger.target.chip.sregs:
-            raise DebuggerError(
-                f"no register {name}: there are s0 to s{debugger.target.chip.sregs - 1}"
-            )
         value = state.sreg(number)
         return f"{name} = {value} ({value & 0xFFFFFFFF:#x})"
     held = (state.vregs if name[0] == "v" else state.vmasks).get(number)

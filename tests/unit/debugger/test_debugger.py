@@ -222,6 +222,30 @@ def test_completion(exe: Executable, arrays: list[npt.NDArray[np.generic]]) -> N
     assert debugger.target.map.sites[0] in list(completions(debugger, "break "))
 
 
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("print {site}[0,", "want NAME, or a part of it"),
+        ("print {site}[0]+x[1]", "want one pair of brackets"),
+        ("evaluate {site}[0][1]", "want one pair of brackets"),
+        ("print [3]", "want NAME"),
+        ("print s9999", "no register s9999"),
+        ("print v999", "there are v0 to v63"),
+        ("print m99", "no register m99"),
+    ],
+)
+def test_what_cannot_be_printed_is_refused_by_name(
+    exe: Executable, arrays: list[npt.NDArray[np.generic]], command: str, message: str
+) -> None:
+    """An open bracket was an internal error, a register that the chip has not was said to be empty."""
+    debugger = Debugger(exe, arrays)
+    debugger.cont()
+    text = command.format(site=debugger.target.map.sites[-1])
+    with pytest.raises(DebuggerError) as caught:
+        CommandLoop(debugger).execute(text)
+    assert message in str(caught.value)
+
+
 def test_the_prompt_repeats_steps_and_goes_on_behind_errors(
     exe: Executable,
     arrays: list[npt.NDArray[np.generic]],
