@@ -29,21 +29,22 @@ def numbering(near: HloInstruction, numbers: Dims, window: Dims) -> Dims:
 
     `near` is a gather's result or what a scatter adds; `numbers` are its dimensions that number slices,
     `window` the others. Narrow slices lie along their numbers. Where those of the last
-    dimension are put side by side, as features of an example, examples lie along the lanes.
+    dimension are put side by side, as features of an example, or added up, examples lie along the lanes.
     """
     dims, order = near.array.dims, tuple(range(len(numbers)))
     longest = max(order, key=lambda i: dims[numbers[i]], default=0)
     if not order or dims[numbers[longest]] < LANES or dims[numbers[-1]] >= LANES:
         return order
     is_narrow = math.prod(dims[i] for i in window) < LANES and near.array.element_count >= _MANY
-    if not is_narrow or not _are_side_by_side(near, {numbers[-1], *window}):
+    if not is_narrow or not _belong_together(near, numbers[-1], window):
         return order
     return (*(i for i in order if i != longest), longest)
 
 
-def _are_side_by_side(near: HloInstruction, merged: set[int]) -> bool:
-    """Whether a reshape around makes one dimension of these; operations on elements are looked through."""
-    dims = near.array.dims
+def _belong_together(near: HloInstruction, number: int, window: Dims) -> bool:
+    """Whether a reshape around makes one dimension of a numbering one and the window's, or a reduce adds
+    up along it; operations on elements are looked through."""
+    dims, merged = near.array.dims, {number, *window}
     found = {near: None}
     pending = [near]
     while pending and len(found) <= _MOST_AROUND:
@@ -51,6 +52,8 @@ def _are_side_by_side(near: HloInstruction, merged: set[int]) -> bool:
         others = [user.array.dims for user in value.users if user.opcode == "reshape"]
         others += [value.operands[0].array.dims] if value.opcode == "reshape" else []
         if any(merged <= set(ours) for o in others for ours, _ in reshape_groups(dims, o)):
+            return True
+        if _is_repeated_along(value, number) or any(_adds_along(u, number) for u in value.users):
             return True
         around = list(value.users)
         around += value.operands if _is_elementwise(value) else []
@@ -64,6 +67,15 @@ def _are_side_by_side(near: HloInstruction, merged: set[int]) -> bool:
                 found[other] = None
                 pending.append(other)
     return False
+
+
+def _adds_along(instr: HloInstruction, dim: int) -> bool:
+    return instr.opcode == "reduce" and dim in instr.dimensions
+
+
+def _is_repeated_along(instr: HloInstruction, dim: int) -> bool:
+    """Whether an array, as the gradient of a sum, is the same all along a dimension."""
+    return instr.opcode == "broadcast" and bool(instr.dimensions) and dim not in instr.dimensions
 
 
 def _is_elementwise(instr: HloInstruction) -> bool:

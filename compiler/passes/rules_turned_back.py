@@ -1,8 +1,11 @@
-"""A law that takes two transposes away where one turns back what the other turned.
+"""Laws that leave fewer transposes: where one turns back what another turned, and where two turn alike.
 
 ``transpose(f(transpose(x), y)) == f(x, transpose(y))`` when the transposes undo each other. Rounding, masks
 and scales stand between them in gradients of products: an array that both would turn stays as it lies, and
 what is turned instead is small before it is broadcast.
+
+``f(transpose(x, p), transpose(y, p)) == transpose(f(x, y), p)``: what two arrays give is turned, not
+both of them.
 """
 
 from __future__ import annotations
@@ -36,6 +39,55 @@ def transpose_turned_back(instr: HloInstruction, m: Match) -> HloInstruction | N
     if not inner.array.dims or _undone(inner, order, _DEPTH) is not True:
         return None
     return _turned(inner, order)
+
+
+# f(transpose(x, p), transpose(y, p)) == transpose(f(x, y), p)
+@rule(
+    "turned-together",
+    Op(ELEMENTWISE, Op(("transpose", "slice")), Op(("transpose", "slice"))),
+    examples=(
+        Op(ELEMENTWISE, Op("transpose", X), Op("transpose", Y)),
+        Op(ELEMENTWISE, Op("slice", Op("transpose", X)), Op("transpose", Y)),
+    ),
+)
+def turned_together(instr: HloInstruction, m: Match) -> HloInstruction | None:
+    """Turn lanes once. What is turned has one reader, on one side at least: there a transpose is gone for
+    the one behind."""
+    orders = {_lane_turn(o) for o in instr.operands}
+    readers = min(len(o.users) for o in instr.operands)
+    if len(orders) != 1 or readers > 1 or len(instr.users) > 1:
+        return None
+    (order,) = orders
+    if order is None:
+        return None
+    sources = [_before_turn(o) for o in instr.operands]
+    inside = make.elementwise(instr, sources, sources[0].array.dims)
+    return make.transpose(inside, order)
+
+
+def _lane_turn(operand: HloInstruction) -> Dims | None:
+    """The order of a transpose that moves lanes, perhaps of which a slice is taken that has the first ones
+    of the source; None if it is none."""
+    turn = operand.operands[0] if operand.opcode == "slice" else operand
+    if turn.opcode != "transpose" or turn.array.rank < 2:
+        return None
+    order, last = turn.dimensions, turn.array.rank - 1
+    if order[-1] == last:
+        return None
+    if operand is not turn:
+        start, _, stride = operand.slice[order.index(last)]
+        if start or stride != 1:
+            return None
+    return order
+
+
+def _before_turn(operand: HloInstruction) -> HloInstruction:
+    """What a transpose turns, with the slice that was taken of it."""
+    if operand.opcode == "transpose":
+        return operand.operands[0]
+    turn = operand.operands[0]
+    bounds = tuple(operand.slice[turn.dimensions.index(d)] for d in range(turn.array.rank))
+    return make.slice_(turn.operands[0], bounds)
 
 
 def _undone(instr: HloInstruction, order: Dims, depth: int) -> bool | None:
