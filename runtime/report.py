@@ -90,7 +90,7 @@ class Report:
         file ``NAME.xplane.pb``, for xprof and TensorBoard (`runtime.xspace`)."""
         assert self.traced is not None, "made by build_report"
         if str(path).endswith(SUFFIX):
-            write_xspace(path, *self.traced)
+            write_xspace(path, *self.traced, self.cores if self.links is not None else ())
             return
         device = ""
         beside: Iterator[Event] = iter(())

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 
 from compiler.protobuf import bytes_field, double_field, number_field, text_field
 from runtime.call_details import CallDetails
 from runtime.kernel_report import utilisation_of
+from runtime.slice_trace import MOST_CALLS
 from runtime.xspace_memory import hlo_proto
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.files import write_whole
@@ -35,32 +37,58 @@ _Numbered = tuple[int, Program]
 """What a program is called in stats, and the program."""
 
 
-def write_xspace(path: Path | str, program: Program, chip: Chip, result: ExecutionResult) -> None:
-    """Write the XSpace of a run, whole or not at all."""
-    write_whole(path, xspace(program, chip, result))
+def write_xspace(
+    path: Path | str,
+    program: Program,
+    chip: Chip,
+    result: ExecutionResult,
+    cores: Sequence[ExecutionResult] = (),
+) -> None:
+    """Write the XSpace of a run, whole or not at all; `cores` are those of a slice, `result` the slowest."""
+    write_whole(path, xspace(program, chip, result, cores))
 
 
-def xspace(program: Program, chip: Chip, result: ExecutionResult) -> bytes:
-    """The bytes of the XSpace of a run."""
-    return xspace_of({0: [(program, chip, result)]})
+def xspace(
+    program: Program, chip: Chip, result: ExecutionResult, cores: Sequence[ExecutionResult] = ()
+) -> bytes:
+    """The bytes of the XSpace of a run: of a slice's devices, from the first, with `MOST_CALLS` in all.
+
+    The slowest is there in any case, and alone has what happened within its calls.
+    """
+    if not cores:
+        return xspace_of({0: [(program, chip, result)]})
+    slowest = max(range(len(cores)), key=lambda number: cores[number].cycles)
+    calls = accumulate(len(core.kernels) for core in cores)
+    shown = [n for n, count in enumerate(calls) if count <= MOST_CALLS or n == slowest]
+    return xspace_of({n: [(program, chip, cores[n])] for n in shown}, followed=slowest)
 
 
-def xspace_of(devices: Mapping[int, Sequence[Run]]) -> bytes:
-    """The bytes of the XSpace of what devices ran: of each, by its number, one run after the other."""
+def xspace_of(devices: Mapping[int, Sequence[Run]], followed: int | None = None) -> bytes:
+    """The bytes of the XSpace of what devices ran: of each, by its number, one run after the other.
+
+    The calls of one device, or of all, are followed to say what happened within them.
+    """
     programs: dict[int, tuple[int, Program]] = {}
     for runs in devices.values():
         for program, _, _ in runs:
             programs.setdefault(id(program), (len(programs) + 1, program))
-    planes = [_device_plane(number, runs, programs) for number, runs in devices.items() if runs]
+    planes = [
+        _device_plane(number, runs, programs, is_followed=followed in (None, number))
+        for number, runs in devices.items()
+        if runs
+    ]
     chip = next((chip for runs in devices.values() for _, chip, _ in runs), None)
     if chip is not None:
-        planes.append(_modules(programs.values(), chip, len(planes) + 1))
+        behind = max(devices) + 2
+        planes.append(_modules(programs.values(), chip, behind))
         everything = [run for runs in devices.values() for run in runs]
-        planes.append(_utilisation(everything, chip, len(planes) + 1))
+        planes.append(_utilisation(everything, chip, behind + 1))
     return b"".join(bytes_field(1, plane) for plane in planes) + text_field(4, "tpuc")
 
 
-def _device_plane(device: int, runs: Sequence[Run], programs: Mapping[int, _Numbered]) -> bytes:
+def _device_plane(
+    device: int, runs: Sequence[Run], programs: Mapping[int, _Numbered], *, is_followed: bool
+) -> bytes:
     chip = runs[0][1]
     plane = _Plane(f"/device:TPU:{device}", chip)
     plane.stats = {
@@ -87,7 +115,7 @@ def _device_plane(device: int, runs: Sequence[Run], programs: Mapping[int, _Numb
         calls = result.kernels[:MOST_RECORDS]
         details = CallDetails(program, chip)
         lines["XLA Ops"] += _ops(program, number, calls, plane, begin, group, details)
-        for call in details.chosen(calls):
+        for call in details.chosen(calls) if is_followed else ():
             for detail in details.of_call(call):
                 stats = {k: v for k, v in detail.about.items() if isinstance(v, int | str)}
                 kind = plane.kind(detail.name, detail.name, {})

@@ -180,6 +180,31 @@ def test_the_name_of_the_file_says_the_format(tmp_path: Path) -> None:
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 
 
+def test_a_slice_has_a_plane_for_each_device(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It had one, that of the slowest, called device 0."""
+    model = EXAMPLES / "slice" / "dp_train.hlo"
+    report = compile(model, target="v5e:4x2").estimate()
+    path = tmp_path / "slice.xplane.pb"
+
+    def device_planes() -> dict[bytes, Fields]:
+        report.write_trace(path)
+        planes = [_message(plane) for plane in _fields(path.read_bytes())[1]]
+        assert len({plane[1][0] for plane in planes}) == len(planes), "numbers tell them apart"
+        names = {bytes(plane[2][0]): plane for plane in planes}
+        return {name: plane for name, plane in names.items() if name.startswith(b"/device")}
+
+    found = device_planes()
+    assert sorted(found) == [b"/device:TPU:%d" % number for number in range(8)]
+    lines = [len(plane[3]) for plane in found.values()]
+    assert min(lines) == 3 < max(lines) and lines.count(3) == 7, (
+        "one device is followed in its calls"
+    )
+    monkeypatch.setattr("runtime.xspace.MOST_CALLS", 3 * len(report.cores[0].kernels))
+    assert 3 <= len(device_planes()) <= 4
+
+
 @pytest.mark.parametrize("model", ["transformer_block.hlo", "attention.mlir", "mlp.hlo"])
 def test_what_the_memory_viewer_adds_up_is_what_the_program_needs(model: str) -> None:
     found = compile(EXAMPLES / model).estimate().traced
