@@ -127,10 +127,18 @@ def run_sweep(
     for result in _estimated([(request, sources[request.model]) for request in missing], jobs):
         known[result.job] = result
         if kept is not None:
-            with kept.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(asdict(result)) + "\n")
+            _add(kept, json.dumps(asdict(result)))
         progress(result)
     return {key: known[request.job] for key, request in wanted.items()}
+
+
+def _add(kept: Path, line: str) -> None:
+    """Add a line, not to one that a kill cut off: that would lose both."""
+    with kept.open("ab+") as file:
+        if file.tell():
+            file.seek(-1, os.SEEK_END)
+            line = line if file.read(1) == b"\n" else "\n" + line
+        file.write(line.encode() + b"\n")
 
 
 def _content(source: Source) -> bytes:

@@ -64,9 +64,11 @@ def test_a_sweep_is_a_table_a_file_and_resumes(call: Call, model: Path, tmp_path
     assert rows[1]["target"] == "v5e{hbm_bandwidth=100GB/s}"
     lines = kept.read_text().splitlines()
     assert len(lines) == 3
-    kept.write_text("\n".join([lines[0], lines[1], lines[2][:20]]) + "\n")  # killed while writing
+    kept.write_text("\n".join([lines[0], lines[1], lines[2][:20]]))  # killed while writing
     again = json.loads(call(*arguments).out)
     assert again == found and len(kept.read_text().splitlines()) == 4
+    whole = kept.read_text().splitlines()[3]
+    assert json.loads(whole) == json.loads(lines[2]), "not joined to the line that was cut off"
 
 
 def test_what_is_kept_of_another_chip_file_is_not_taken(
