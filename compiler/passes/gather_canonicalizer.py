@@ -9,7 +9,8 @@ one piece:
 
     rows idx of [layers, rows, 8, 128]   ->   of each layer, rows idx of [rows, 8, 128]
 
-What is small is left as it is: its kernel writes any result directly.
+Dimensions of one element in slices of one go (`unit_windows`). What is small is left as it is: its
+kernel writes any result directly.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.passes.context import PassContext
 from compiler.passes.index_vectors import batch_place, flat_indices, numbering
 from compiler.passes.rules_scatter import pays_to_turn
+from compiler.passes.unit_windows import gather_of_vector
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit, replace
 from tpu_sim.isa.chips import Chip
@@ -41,6 +43,12 @@ def canonicalize_gathers(module: HloModule, context: PassContext) -> bool:
     """Bring large gathers into flat form."""
     chip = context.chip
     for computation in reachable(module):
+        units = 0
+        for gather in [i for i in computation if i.opcode == "gather"]:
+            vector = gather_of_vector(gather)
+            if vector is not None:
+                replace(gather, vector)
+                units += 1
         gathers = [i for i in computation if i.opcode == "gather"]
         # what one reads may be another, which is replaced before it: dimensions are asked for anew
         columns = [i for i in gathers if _has_columns(gather_dims(i), chip)]
@@ -54,9 +62,9 @@ def canonicalize_gathers(module: HloModule, context: PassContext) -> bool:
         changed = [i for i in found if _becomes_flat(gather_dims(i), chip)]
         for gather in changed:
             replace(gather, _flat(gather_dims(gather)))
-        if columns or apart or changed:
+        if units or columns or apart or changed:
             computation.sort()
-        context.counts["gathers"] += len(columns) + len(apart) + len(changed)
+        context.counts["gathers"] += units + len(columns) + len(apart) + len(changed)
     return bool(context.counts["gathers"])
 
 

@@ -77,11 +77,12 @@ def _is_descending(order: Dims) -> bool:
 
 def _order_of(parameter: Instr, chip: Chip) -> Dims:
     """The order of a parameter: the type's, or where slices of it are looked up or changed by index and
-    that order would tear them apart, one in which each slice lies together."""
+    that order would tear them apart, one in which each slice lies together. Slices of one
+    element cannot be torn apart."""
     lookups = list(_lookups(parameter))
+    kept = descending(parameter.array.rank)
     if sum(_saved_cycles(lookup, chip) for lookup in lookups) >= 0:
         return _order(parameter.array)
-    kept = descending(parameter.array.rank)
     if any(lookup.operands[0] is not parameter for lookup in lookups):
         return kept
     numbered = {d for lookup in lookups for d in _numbered(lookup)}
@@ -117,18 +118,27 @@ def _numbered(lookup: Instr) -> Dims:
 
 def _takes_whole_slices(lookup: Instr, numbered: set[int]) -> bool:
     """Whether slices have every dimension whole that is not among those numbered."""
+    sizes = _slice_sizes(lookup)
     dims = lookup.operands[0].array.dims
-    if lookup.opcode == "gather":
-        sizes: Dims = gather_dims(lookup).slice_sizes
-    else:
-        s = scatter_dims(lookup)
-        sizes = tuple(s.window_size(d) for d in range(len(dims)))
     return all(sizes[d] == size for d, size in enumerate(dims) if d not in numbered)
+
+
+def _slice_sizes(lookup: Instr) -> Dims:
+    if lookup.opcode == "gather":
+        return gather_dims(lookup).slice_sizes
+    s = scatter_dims(lookup)
+    return tuple(s.window_size(d) for d in range(lookup.operands[0].array.rank))
+
+
+def _slice_elements(lookup: Instr) -> int:
+    return math.prod(_slice_sizes(lookup))
 
 
 def _saved_cycles(instr: Instr, chip: Chip) -> float:
     """What a lookup takes less where its table lies with its rows along the lanes: elements are then
     loaded by address from a table that lies in VMEM. Less than nothing where that cannot be."""
+    if _slice_elements(instr) == 1:
+        return 0.0
     if instr.opcode != "gather":
         return -math.inf
     d = gather_dims(instr)
