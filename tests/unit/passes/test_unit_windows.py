@@ -17,11 +17,13 @@ ENTRY main {{
   t = f32[{dims}] parameter(0)
   i = s32[{count},{parts}] parameter(1)
   u = f32[{slices}] parameter(2)
-  g = f32[{slices}] gather(t, i), offset_dims={{{offsets}}}, collapsed_slice_dims={{{gone}}}, start_index_map={{{gone}}}, index_vector_dim=1, slice_sizes={{{ones}}}
-  s = f32[{dims}] scatter(t, i, u), update_window_dims={{{offsets}}}, inserted_window_dims={{{gone}}}, scatter_dims_to_operand_dims={{{gone}}}, index_vector_dim=1, to_apply=add
+  g = f32[{slices}] gather(t, i), offset_dims={{{offsets}}}, collapsed_slice_dims={{{gone}}},
+    start_index_map={{{gone}}}, index_vector_dim=1, slice_sizes={{{ones}}}
+  s = f32[{dims}] scatter(t, i, u), update_window_dims={{{offsets}}}, inserted_window_dims={{{gone}}},
+    scatter_dims_to_operand_dims={{{gone}}}, index_vector_dim=1, to_apply=add
   ROOT r = (f32[{slices}], f32[{dims}]) tuple(g, s)
 }}
-"""  # fmt: skip
+"""
 
 
 @pytest.mark.parametrize("machine", ["numpy", "llvm"])
