@@ -51,9 +51,9 @@ def write_xspace(
 def xspace(
     program: Program, chip: Chip, result: ExecutionResult, cores: Sequence[ExecutionResult] = ()
 ) -> bytes:
-    """The bytes of the XSpace of a run: of a slice's devices, from the first, with `MOST_CALLS` in all.
+    """The bytes of the XSpace of a run: of a slice's devices, from the first, as many as have `MOST_CALLS`.
 
-    The slowest is there in any case, and alone has what happened within its calls.
+    The slowest is there besides, and alone has what happened within its calls.
     """
     if not cores:
         return xspace_of({0: [(program, chip, result)]})

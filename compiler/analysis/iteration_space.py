@@ -27,6 +27,7 @@ from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait, with_any
 from compiler.hlo.shape import ArrayShape
+from compiler.rewrite.dims import reshape_groups
 from tpu_sim.isa.geometry import LANES, SUBLANES
 
 _DOT_ROWS = 16
@@ -216,10 +217,17 @@ def _in_turned_groups(body: FusionBody, rows: IterationDim) -> IterationDim:
         if node.opcode == "reshape" and node.array.rank >= 2 and node.array.dims[-2] == rows.size:
             source = _behind_arithmetic(node.operands[0])
             if source.opcode == "transpose" and source.dimensions[-1] != source.array.rank - 1:
-                groups.update(itertools.accumulate(reversed(source.array.dims[1:-1]), operator.mul))
-    units = {g // rows.unit for g in groups if g % rows.unit == 0 and rows.size % g == 0}
+                groups.update(_group_sizes(source.array.dims, node.array.dims))
+    units = {g // rows.unit for g in groups if g % rows.unit == 0}
     merged = tuple(sorted(units - {1, rows.tiles}))
     return replace(rows, merged=merged, turned=bool(merged))
+
+
+def _group_sizes(source: tuple[int, ...], merged: tuple[int, ...]) -> Iterator[int]:
+    """How many rows the inner ones of the dimensions have that a reshape merges into the last but one."""
+    for old, new in reshape_groups(source, merged):
+        if new == (len(merged) - 2,) and 0 not in source:
+            yield from itertools.accumulate((source[d] for d in reversed(old[1:])), operator.mul)
 
 
 def _behind_arithmetic(node: HloInstruction) -> HloInstruction:

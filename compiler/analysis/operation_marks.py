@@ -15,7 +15,7 @@ from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape
 from tpu_sim.isa import kernel_facts as facts
 
-_OF_POLYNOMIALS = frozenset({"add", "subtract", "multiply", "negate", "convert"})
+_OF_POLYNOMIALS = frozenset({"add", "subtract", "multiply", "negate"})
 """A sum over these of two arrays is a few products: of (x - y)^2 the sums of x^2, x y and y^2."""
 
 
@@ -47,8 +47,15 @@ def _is_one_hot(operand: HloInstruction, along: int) -> bool:
     node, dim = _source(operand, along)
     if node.opcode != "compare" or node.direction != "EQ":
         return False
-    sides = (_source(side, dim) for side in node.operands)
-    return any(side.opcode == "iota" and side.iota_dimension == at for side, at in sides)
+    sides = [_source(side, dim) for side in node.operands]
+    are_counted = [side.opcode == "iota" and side.iota_dimension == at for side, at in sides]
+    return any(are_counted) and any(_is_alike_along(side, at) for side, at in sides)
+
+
+def _is_alike_along(node: HloInstruction, dim: int) -> bool:
+    if node.opcode == "iota":
+        return node.iota_dimension != dim
+    return node.opcode == "broadcast" and dim not in node.dimensions
 
 
 def _source(node: HloInstruction, dim: int) -> tuple[HloInstruction, int]:
@@ -102,6 +109,13 @@ def _is_outer_sum(node: HloInstruction) -> bool:
     return len(lacking) == 2 and all(lacking) and not frozenset.intersection(*lacking)
 
 
+def _changes_width(node: HloInstruction) -> bool:
+    """Whether floats become other floats, as they do around sums; integers would be cut off."""
+    if node.opcode != "convert":
+        return False
+    return node.array.dtype.is_float and node.operands[0].array.dtype.is_float
+
+
 def _polynomial_leaves(root: HloInstruction) -> Iterator[HloInstruction]:
     seen: set[HloInstruction] = set()
     pending = [root]
@@ -110,7 +124,7 @@ def _polynomial_leaves(root: HloInstruction) -> Iterator[HloInstruction]:
         if node in seen:
             continue
         seen.add(node)
-        if node.opcode in _OF_POLYNOMIALS:
+        if node.opcode in _OF_POLYNOMIALS or _changes_width(node):
             pending += node.operands
         else:
             yield node

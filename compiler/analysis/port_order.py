@@ -2,10 +2,11 @@
 
     f32[32,224,224,3]    descending, 3 of 128 lanes: 822 MB    batch, channel, row, column: 22 MB
 
-The host's arrays have no layout; a device array should not take more memory than it must, nor
-a program read it at a thirtieth of HBM's rate. So an array whose last dimensions are short lies with
-long ones there. The order follows from element type and dimensions alone: programs that hand arrays on to one
-another agree about it.
+The host's arrays have no layout; a device array should not take more memory than it must, nor a program
+read it at a thirtieth of HBM's rate. So an array whose last dimensions are short lies with long ones there.
+The order follows from element type and dimensions alone, so that programs that hand arrays on to one another
+agree about it; but for tables, of which slices are looked up by index: such an array that comes in another
+order is laid out anew by the runtime.
 """
 
 from __future__ import annotations

@@ -10,7 +10,8 @@ from compiler.hlo.parser import parse_module
 from compiler.hlo.printer import print_module
 
 _UNREAD = re.compile(rf" ({'|'.join(sorted(with_trait(Trait.UNREAD)))})\(")
-_KEPT = ("sharding", "frontend_attributes", "metadata")
+_KEPT = ("sharding", "frontend_attributes", "metadata", "control-predecessors")
+"""What holds of any instruction. What only the opcode has is not said: such a text is for reading alone."""
 
 
 def readable_text(text: str) -> str:

@@ -18,11 +18,13 @@ _ATTRIBUTES = "frontend_attributes"
 
 
 def put_result_memories(module: HloModule, kinds: Mapping[int, str]) -> None:
-    """Note the kinds of memory of some results, by their numbers."""
-    text = " ".join(f"{number}={kind}" for number, kind in sorted(kinds.items()))
+    """Note the kinds of memory of some results, by their numbers, in place of what was noted."""
+    elsewhere = {number: kind for number, kind in kinds.items() if kind != DEVICE_MEMORY}
+    text = " ".join(f"{number}={kind}" for number, kind in sorted(elsewhere.items()))
     known = module.attrs.get(_ATTRIBUTES)
     items = known.items if isinstance(known, FrontendAttributes) else ()
-    noted = (*items, (_KEY, f'"{text}"'))
+    kept = tuple(item for item in items if item[0] != _KEY)
+    noted = (*kept, (_KEY, f'"{text}"')) if elsewhere else kept
     module.attrs[_ATTRIBUTES] = FrontendAttributes(tuple(sorted(noted)))
 
 

@@ -58,7 +58,7 @@ from compiler.passes.convolution_parts import convolution_in_parts
 from compiler.passes.convolution_phases import in_phases, phased_cycles
 from compiler.passes.dot_canonicalizer import dimension_fills_lanes
 from compiler.passes.expanders.weighted_taps import has_few_features
-from compiler.passes.expanders.window_taps import ordered_kernel
+from compiler.passes.expanders.window_taps import ordered_kernel, stated_attributes
 from compiler.passes.image_order import minor_dim
 from compiler.rewrite import make
 from compiler.rewrite.dims import inverse
@@ -122,7 +122,9 @@ def fold_convolutions(module: HloModule, context: PassContext) -> bool:
 def _may_change(instr: HloInstruction) -> bool:
     """Floats, no groups of the batch, enough features for a product, and no window asked for by
     name."""
-    if instr.opcode != "convolution" or 0 in instr.array.dims or has_few_features(instr):
+    if instr.opcode != "convolution" or has_few_features(instr):
+        return False
+    if any(0 in i.array.dims for i in (instr, *instr.operands)):
         return False
     is_float = all(i.array.dtype.is_float for i in (instr, *instr.operands))
     return instr.batch_group_count == 1 and is_float and REQUEST not in read_config(instr)
@@ -141,14 +143,14 @@ def _folded(instr: HloInstruction, sizes: ConvSizes, chip: Chip) -> Replacement 
     best = min(costs, default=None)
     if best is not None and best[0] > _WORTH * cycles:
         best = None
-    phases = _phases(sizes)
+    phases = _phase_folds(sizes)
     least = cycles if best is None else best[0]
     if any(phases) and phased_cycles(sizes, phases, chip) < _WORTH_PHASES * least:
-        return _in_phases(instr, phases, chip)
+        return _guarded_phases(instr, phases, chip)
     return None if best is None else _fold(instr, sizes, best[2], chip)
 
 
-def _phases(sizes: ConvSizes) -> tuple[Fold | None, ...]:
+def _phase_folds(sizes: ConvSizes) -> tuple[Fold | None, ...]:
     """Dilated dimensions in blocks that have each phase once."""
     return tuple(
         fold_of(d, n, d.base_dilation // math.gcd(d.base_dilation, d.stride))
@@ -160,7 +162,7 @@ def _phases(sizes: ConvSizes) -> tuple[Fold | None, ...]:
 
 def _plans(sizes: ConvSizes) -> Iterator[_Plan]:
     """Phases of dilated dimensions, alone and with one dimension in larger blocks."""
-    phases = _phases(sizes)
+    phases = _phase_folds(sizes)
     rank = len(phases)
     if any(phases):
         yield _Plan(phases, (False,) * rank)
@@ -260,7 +262,9 @@ def _fold(instr: HloInstruction, sizes: ConvSizes, plan: _Plan, chip: Chip) -> R
     )
 
 
-def _in_phases(instr: HloInstruction, phases: tuple[Fold | None, ...], chip: Chip) -> Replacement:
+def _guarded_phases(
+    instr: HloInstruction, phases: tuple[Fold | None, ...], chip: Chip
+) -> Replacement:
     """The convolution phase by phase, where its kernel is finite."""
     image, kernel = instr.operands
     none = (None,) * len(phases)
@@ -462,8 +466,4 @@ def _gradient_product(
 
 def _attrs(instr: HloInstruction, window: Window, labels: ConvDims) -> dict[str, object]:
     """Window and labels, and what the convolution says about precision."""
-    attrs: dict[str, object] = {"window": window, "dim_labels": labels}
-    for name in ("operand_precision", "algorithm", "metadata", "frontend_attributes"):
-        if name in instr.attrs:
-            attrs[name] = instr.attrs[name]
-    return attrs
+    return stated_attributes(instr) | {"window": window, "dim_labels": labels}

@@ -61,12 +61,10 @@ def phased_cycles(sizes: ConvSizes, folds: Folds, chip: Chip) -> float:
         for phase in _phases(sizes.window, folds)
         if None not in phase
     ]
-    if not parts:
-        return 0.0
-    largest, *others = sorted(parts, key=lambda part: -part.taps)
-    total = convolution_cycles(largest, chip)
-    total += sum(rows_work(part, chip) + KernelCosts.of(chip).alone for part in others)
-    read = len(parts) * moved_bytes(largest.rows, sizes.out, sizes.item_bytes)
+    parts.sort(key=lambda part: -part.taps)
+    total = sum(convolution_cycles(part, chip) for part in parts[:1])
+    total += sum(rows_work(part, chip) + KernelCosts.of(chip).alone for part in parts[1:])
+    read = sum(moved_bytes(part.rows, sizes.out, sizes.item_bytes) for part in parts)
     written = moved_bytes(sizes.rows, sizes.out, sizes.item_bytes)
     pieces = sizes.rows / SUBLANES * -(-sizes.out // LANES)
     is_held = read <= _HELD_SHARE * chip.vmem_bytes

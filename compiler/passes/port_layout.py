@@ -77,9 +77,9 @@ def _is_descending(order: Dims) -> bool:
 
 def _order_of(parameter: Instr, chip: Chip) -> Dims:
     """The order of a parameter: the type's, or where slices of it are looked up or changed by index and
-    that order would tear them apart, one in which each slice lies together. Slices of one
+    that order would tear them apart, one in which what is numbered by any of them is major. Slices of one
     element cannot be torn apart."""
-    lookups = list(_lookups(parameter))
+    lookups = [lookup for lookup in _lookups(parameter) if _slice_elements(lookup) > 1]
     kept = descending(parameter.array.rank)
     if sum(_saved_cycles(lookup, chip) for lookup in lookups) >= 0:
         return _order(parameter.array)
@@ -137,8 +137,6 @@ def _slice_elements(lookup: Instr) -> int:
 def _saved_cycles(instr: Instr, chip: Chip) -> float:
     """What a lookup takes less where its table lies with its rows along the lanes: elements are then
     loaded by address from a table that lies in VMEM. Less than nothing where that cannot be."""
-    if _slice_elements(instr) == 1:
-        return 0.0
     if instr.opcode != "gather":
         return -math.inf
     d = gather_dims(instr)

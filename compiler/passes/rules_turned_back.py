@@ -51,11 +51,11 @@ def transpose_turned_back(instr: HloInstruction, m: Match) -> HloInstruction | N
     ),
 )
 def turned_together(instr: HloInstruction, m: Match) -> HloInstruction | None:
-    """Turn lanes once. What is turned has one reader, on one side at least: there a transpose is gone for
-    the one behind."""
+    """Turn lanes once. On one side at least nobody else reads what is turned: there a transpose is gone
+    for the one behind."""
     orders = {_lane_turn(o) for o in instr.operands}
-    readers = min(len(o.users) for o in instr.operands)
-    if len(orders) != 1 or readers > 1 or len(instr.users) > 1:
+    is_read_here_alone = any(_has_one_reader(o) for o in instr.operands)
+    if len(orders) != 1 or not is_read_here_alone or len(instr.users) > 1:
         return None
     (order,) = orders
     if order is None:
@@ -63,6 +63,12 @@ def turned_together(instr: HloInstruction, m: Match) -> HloInstruction | None:
     sources = [_before_turn(o) for o in instr.operands]
     inside = make.elementwise(instr, sources, sources[0].array.dims)
     return make.transpose(inside, order)
+
+
+def _has_one_reader(operand: HloInstruction) -> bool:
+    """Whether a transpose, or a slice of one, is read by one instruction, and so is what it slices."""
+    chain = (operand, *operand.operands) if operand.opcode == "slice" else (operand,)
+    return all(len(link.users) == 1 for link in chain)
 
 
 def _lane_turn(operand: HloInstruction) -> Dims | None:

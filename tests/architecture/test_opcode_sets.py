@@ -31,7 +31,7 @@ REASONS = {
     ): "relatives of a dot become dots before they get windows",
     (
         "analysis/operation_marks.py",
-        "add convert multiply negate subtract",
+        "add multiply negate subtract",
     ): "sums of polynomials of two arrays are a few products",
     ("analysis/reducers.py", "convert copy"): "a sum in f32 of narrower elements",
     ("backend/vector/reducers.py", "parameter tuple"): "the frame of a computation of scalars",

@@ -7,7 +7,7 @@ or of values depends on them.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 FACTS = "facts"
@@ -109,7 +109,7 @@ def _operation(
     dims: list[int],
     passes: int,
     work: int,
-    marks: list[str],
+    marks: Sequence[str] = (),
 ) -> OperationFacts:
     numbers, names = tuple(int(dim) for dim in dims), tuple(map(str, marks))
     return OperationFacts(

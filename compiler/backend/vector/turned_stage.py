@@ -98,7 +98,9 @@ def run_turned(
     size = 1 if len(nodes) > units else len(nodes)
     for first in range(0, len(nodes), size):
         group = range(first, first + size)
-        known = columns or _known_columns(emitter, nodes, targets, space, group)
+        known = columns
+        if known is None:
+            known = _known_columns(emitter, nodes, targets, space, group)
         least = max(1, units // size)
         enough = _BODY_OPS // (least + 1) + 1  # a body has the least number of blocks from there on
         first_column = None if known is None else known.start

@@ -91,9 +91,9 @@ def _forward(instr: HloInstruction) -> Iterator[Maker]:
     sizes = sizes_of(instr, "default")
     for plan in folding._plans(sizes):
         yield lambda i, plan=plan: folding._fold(i, sizes, plan, load_chip("v5e"))
-    phases = folding._phases(sizes)
+    phases = folding._phase_folds(sizes)
     if any(phases):
-        yield lambda i: folding._in_phases(i, phases, load_chip("v5e"))
+        yield lambda i: folding._guarded_phases(i, phases, load_chip("v5e"))
 
 
 def _gradient(instr: HloInstruction) -> Iterator[Maker]:
@@ -218,6 +218,13 @@ def test_what_follows_alone_goes_into_the_branches(
 
 def test_others_are_left_alone() -> None:
     module = _folds(DEEP)
+    assert [i.opcode for i in module.entry if i.opcode != "parameter"] == ["convolution"]
+
+
+def test_an_image_of_nothing_is_left_alone() -> None:
+    """Its result is not empty: all padding."""
+    case = ("8,16,4,0", "3,3,16,32", "8,32,4,2", "size=3x3 pad=1_1x2_2", "bf01_01io->bf01")
+    module = _folds(case)
     assert [i.opcode for i in module.entry if i.opcode != "parameter"] == ["convolution"]
 
 
