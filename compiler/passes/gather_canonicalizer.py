@@ -30,7 +30,7 @@ from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.passes.context import PassContext
 from compiler.passes.index_vectors import batch_place, flat_indices, numbering
 from compiler.passes.rules_scatter import pays_to_turn
-from compiler.passes.unit_windows import gather_of_vector
+from compiler.passes.unit_windows import without_unit_windows
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit, replace
 from tpu_sim.isa.chips import Chip
@@ -43,12 +43,7 @@ def canonicalize_gathers(module: HloModule, context: PassContext) -> bool:
     """Bring large gathers into flat form."""
     chip = context.chip
     for computation in reachable(module):
-        units = 0
-        for gather in [i for i in computation if i.opcode == "gather"]:
-            vector = gather_of_vector(gather)
-            if vector is not None:
-                replace(gather, vector)
-                units += 1
+        units = without_unit_windows(computation, "gather")
         gathers = [i for i in computation if i.opcode == "gather"]
         # what one reads may be another, which is replaced before it: dimensions are asked for anew
         columns = [i for i in gathers if _has_columns(gather_dims(i), chip)]

@@ -35,7 +35,7 @@ from compiler.hlo.opcodes import Trait, with_trait
 from compiler.hlo.shape import ArrayShape, TupleShape
 from compiler.passes.context import PassContext
 from compiler.passes.index_vectors import batch_place, flat_indices, numbering
-from compiler.passes.unit_windows import scatter_into_vector
+from compiler.passes.unit_windows import without_unit_windows
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit, replace
 
@@ -48,12 +48,7 @@ _FEWEST_WIDENED = 128
 def canonicalize_scatters(module: HloModule, context: PassContext) -> bool:
     """Bring all scatters into canonical form."""
     for computation in reachable(module):
-        units = 0
-        for scatter in [i for i in computation if i.opcode == "scatter"]:
-            vector = scatter_into_vector(scatter)
-            if vector is not None:
-                replace(scatter, vector)
-                units += 1
+        units = without_unit_windows(computation, "scatter")
         found = [i for i in computation if i.opcode == "scatter"]
         changed = [i for i in found if not is_canonical(scatter_dims(i))]
         for scatter in changed:

@@ -12,14 +12,25 @@ import math
 
 from compiler.analysis.gather_dims import gather_dims
 from compiler.analysis.scatter_dims import scatter_dims
-from compiler.hlo.ir import HloInstruction
+from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.rewrite import make
-from compiler.rewrite.graph import emit
+from compiler.rewrite.graph import emit, replace
 
 Dims = tuple[int, ...]
 
 
-def gather_of_vector(gather: HloInstruction) -> HloInstruction | None:
+def without_unit_windows(computation: HloComputation, opcode: str) -> int:
+    """Rewrite the gathers, or the scatters, of a computation; how many had such dimensions."""
+    count = 0
+    for instr in [i for i in computation if i.opcode == opcode]:
+        vector = _gather_of_vector(instr) if opcode == "gather" else _scatter_into_vector(instr)
+        if vector is not None:
+            replace(instr, vector)
+            count += 1
+    return count
+
+
+def _gather_of_vector(gather: HloInstruction) -> HloInstruction | None:
     """The same gather, its operand and result without such dimensions; None if there are none."""
     d = gather_dims(gather)
     units = _units(d.operand, d.window_dims, d.start_map, d.slice_sizes)
@@ -39,7 +50,7 @@ def gather_of_vector(gather: HloInstruction) -> HloInstruction | None:
     return make.reshape(made, dims)
 
 
-def scatter_into_vector(scatter: HloInstruction) -> HloInstruction | None:
+def _scatter_into_vector(scatter: HloInstruction) -> HloInstruction | None:
     """The same scatter, its operand and updates without such dimensions; None if there are none."""
     d = scatter_dims(scatter)
     if len(d.operands) != 1:
