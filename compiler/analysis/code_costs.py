@@ -117,8 +117,9 @@ class SortCosts(Costs):
     stored = Cost(0.8, Unit.STORE, _MEASURED, "an array stored between passes")
     turned = Cost(3, Unit.TRANSPOSE, _ASSUMED, "an array brought to its lines, or back")
     network = Cost(12, Unit.VALU, _MEASURED, "a stage of whole arrays")
-    stage = Cost(60, Unit.SCALAR, _ASSUMED, "a stage of whole arrays, whatever their size")
+    stage = Cost(60, Unit.SCALAR, _ASSUMED, "a stage of whole arrays, beside its launch")
     looped_stage = Cost(800, Unit.SCALAR, _MEASURED, "the same in a loop that picks its stages")
+    looped_array = Cost(90, Unit.LOAD, _MEASURED, "an array in it")
 
 
 class ConvolutionCosts(Costs):

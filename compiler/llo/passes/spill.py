@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from compiler.diagnostics import CompileError
+from compiler.diagnostics import KernelLimitError
 from compiler.llo.ir import LloKernel
 from compiler.llo.op_table import Code, OpInfo, op_table
 from compiler.llo.passes.dead_code import live_ops
@@ -43,8 +43,9 @@ def spill_vregs(kernel: LloKernel, chip: Chip) -> bool:
             slots = spiller.slots
         kernel.spill_slots = max(kernel.spill_slots, slots)
     if kernel.spill_slots > MAX_SPILL_SLOTS:
-        raise CompileError(
-            f"a block needs {kernel.spill_slots} spill slots, have {MAX_SPILL_SLOTS}"
+        raise KernelLimitError(
+            f"kernel {kernel.name}: a block needs {kernel.spill_slots} spill slots, "
+            f"the encoding has {MAX_SPILL_SLOTS}"
         )
     return names is not None
 

@@ -6,7 +6,7 @@ two. Merging sorted blocks of j elements first compares i with its mirror image 
 earlier element at the lower place, so what is padded at the end never has to move.
 
 Equal elements keep their order: the position each had travels along as one more operand.
-Short dimensions have all stages one after another; long ones a loop that picks its stage from
+Short dimensions of few arrays have all stages one after another; else a loop picks its stage from
 a table, so that the program grows with log n, not with its square. The loop is one kernel where its
 state fits VMEM; what is larger is sorted by parts that do (`sort_parts`).
 """
@@ -20,7 +20,7 @@ from compiler.hlo.dtypes import PRED, S32
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.passes.context import PassContext
 from compiler.passes.expanders.driver import expand
-from compiler.passes.expanders.sort_parts import MAX_UNROLLED_STAGES, SortParts, Stage, partner
+from compiler.passes.expanders.sort_parts import SortParts, Stage, is_unrolled, partner
 from compiler.rewrite.emitter import Emitter, Step, result_of
 
 Instr = HloInstruction
@@ -79,7 +79,7 @@ class _Network:
         """The stages of `plan` on a part of the box, which begins at place `first` of the axis."""
         if self.padded == self.count:
             first = None  # no place is beyond the end
-        if len(plan) <= MAX_UNROLLED_STAGES:
+        if is_unrolled(len(plan), len(state)):
             for stage in plan:
                 state = self.exchange(e, state, axis, stage, first)
             return state

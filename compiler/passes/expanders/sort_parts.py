@@ -17,11 +17,17 @@ from dataclasses import dataclass
 from compiler.analysis.tiled_layout import byte_size, tile_rows
 from compiler.hlo.dtypes import S32
 from compiler.hlo.ir import HloInstruction
+from compiler.passes.fusion_decision import MAX_OPERANDS, MAX_OUTPUTS
 from compiler.rewrite.emitter import Emitter
 from tpu_sim.isa.geometry import LANES
 
 Instr = HloInstruction
 MAX_UNROLLED_STAGES = 21  # those of 64 elements
+MAX_UNROLLED_ARRAYS = MAX_OUTPUTS - 1
+"""A stage's kernel has them as results, and the mask. What comes as the result of none is left
+for a kernel of all stages, which works out each of them anew wherever the next reads it."""
+MAX_LOOPED_ARRAYS = MAX_OPERANDS
+"""A loop of more is no kernel: its stages are cut into kernels, some for each array."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,11 @@ def partner(e: Emitter, value: Instr, axis: int, stage: Stage) -> Instr:
     inside = (2 * j,) if stage.is_mirror else (2, j)
     split = (*major, length // (2 * j), *inside, *minor)
     return e.reshape(e.reverse(e.reshape(value, split), (axis + 1,)), box)
+
+
+def is_unrolled(stages: int, arrays: int) -> bool:
+    """Whether stages of whole arrays stand one after another, not in a loop."""
+    return stages <= MAX_UNROLLED_STAGES and arrays <= MAX_UNROLLED_ARRAYS
 
 
 Run = Callable[[Emitter, list[Instr], int, list[Stage], Instr | None], list[Instr]]

@@ -17,9 +17,9 @@ from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.shape import TupleShape
 from compiler.passes.context import PassContext
 from compiler.passes.expanders.driver import expand
-from compiler.passes.expanders.sort_parts import MAX_UNROLLED_STAGES
+from compiler.passes.expanders.sort_parts import MAX_LOOPED_ARRAYS, is_unrolled
 from compiler.passes.sort_kernels.keys import Key, keys_of
-from compiler.passes.sort_kernels.shapes import KERNELS, Arrays, Lines, best_form
+from compiler.passes.sort_kernels.shapes import Arrays, Lines, best_form
 from compiler.passes.sort_kernels.words import has_words, of_words, to_words
 from compiler.rewrite.emitter import Emitter, result_of
 from tpu_sim.isa.chips import Chip
@@ -105,10 +105,19 @@ class _Sort:
         stages = depth * (depth + 1) // 2
         lines = outer * -(-inner // LANES) * LANES if inner > 1 else outer
         registers = -(-(lines << depth) // (LANES * SUBLANES))
-        costs = SortCosts.of(chip)
-        spared = (KERNELS - 1) * KernelCosts.of(chip).launch
-        stage = costs.stage if stages <= MAX_UNROLLED_STAGES else costs.looped_stage
-        return stages * (stage + registers * costs.network) - spared
+        stage = self._stage_cycles(stages, chip) + registers * SortCosts.of(chip).network
+        spared = (self.arrays.operands + self.arrays.results) * KernelCosts.of(chip).launch
+        return stages * stage - spared
+
+    def _stage_cycles(self, stages: int, chip: Chip) -> float:
+        """What one of so many stages of whole arrays takes, whatever their size."""
+        costs, launch = SortCosts.of(chip), KernelCosts.of(chip).launch
+        arrays = self.arrays.moved
+        if is_unrolled(stages, arrays):
+            return costs.stage + launch
+        if arrays > MAX_LOOPED_ARRAYS:
+            return arrays * launch
+        return costs.looped_stage + arrays * costs.looped_array
 
     def made(self, e: Emitter, lines: Lines) -> list[Instr]:
         """The sorted operands."""

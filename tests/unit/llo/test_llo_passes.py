@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from compiler.diagnostics import VerifyError
+from compiler.diagnostics import KernelLimitError, VerifyError
 from compiler.llo.finalize import finalize_kernel
 from compiler.llo.ir import LloKernel
 from compiler.llo.op_table import op_table
+from compiler.llo.passes import spill
 from compiler.llo.passes.pass_manager import LloPassManager
 from compiler.llo.passes.pipeline import LLO_PASSES, LLO_PIPELINE, LloPass
 from compiler.llo.passes.sreg_allocation import live_ranges
@@ -99,3 +100,12 @@ def test_a_transpose_unit_keeps_its_order(order: tuple[int, ...], is_right: bool
     else:
         with pytest.raises(ScheduleError, match="out of order"):
             check_schedule(ops, infos, schedule, {})
+
+
+def test_too_many_spill_slots_are_a_limit_of_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So its fusion is split where it has more than one operation; else the kernel has a name."""
+    monkeypatch.setattr(spill, "MAX_SPILL_SLOTS", 0)
+    chip = replace(CHIP, vregs=6)
+    kernel = random_kernel(0, chip)
+    with pytest.raises(KernelLimitError, match=rf"kernel {kernel.name}: a block needs \d+ spill"):
+        spill.spill_vregs(kernel, chip)

@@ -84,6 +84,11 @@ EITHER_OPERAND = """  a = s32[] parameter(0)
   c = s32[] add(a, b)
   ROOT r = pred[] compare(a, c), direction=LT"""
 
+BY_LESSER = """  a = s32[] parameter(0)
+  b = s32[] parameter(1)
+  c = s32[] minimum(a, b)
+  ROOT r = pred[] compare(c, b), direction=LT"""
+
 
 def _values(t: str, shape: tuple[int, ...], seed: int) -> Array:
     """Few values with their ties, and what types end with."""
@@ -175,6 +180,15 @@ def test_on_the_machine(dims: str, dim: int, types: list[str], comparator: str) 
     _same(reference(text, inputs), on_machine(text, inputs))
 
 
+@pytest.mark.parametrize("comparator", [_simple("s32", "LT"), BY_LESSER])
+@pytest.mark.parametrize("count", [9, 30])
+def test_many_operands(count: int, comparator: str) -> None:
+    """A network of whole arrays once asked for more spill slots than there are."""
+    text = _module(["s32"] * count, "64", 0, comparator)
+    inputs = [_values("s32", (64,), i) for i in range(count)]
+    _same(reference(text, inputs), on_machine(text, inputs))
+
+
 @pytest.mark.parametrize(
     ("comparator", "count"),
     [(BY_SIZE, 1), (AS_JAX, 1), (LEXICOGRAPHIC, 2), (EITHER_OPERAND, 0)],
@@ -189,7 +203,7 @@ def test_keys(comparator: str, count: int) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (_module(["s32"], "64", 0, _simple("s32", "LT")), "small"),
+        (_module(["s32"], "2", 0, _simple("s32", "LT")), "small"),
         (_module(["s32"], "300,70", 1, EITHER_OPERAND), "no keys"),
         (_module(["s64"], "300,70", 1, _simple("s64", "LT")), "64 bits"),
         (_module(["s32"], "33554432", 0, _simple("s32", "LT")), "larger than VMEM"),
