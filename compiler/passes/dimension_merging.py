@@ -65,6 +65,16 @@ class _Merging:
             computation.sort()
         return len(self.made)
 
+    def _is_cut_as_it_came(self, cut: Instr) -> bool:
+        """Whether what is cut has its own dimensions, and what is made of the part few.
+
+        Nothing is computed with many, then, and where the array lies is still to be chosen: links of a
+        lattice, [t, z, y, x, direction, 3, 3], are read a direction at a time.
+        """
+        return cut.operands[0] not in self.made and all(
+            u.opcode == "reshape" and u.array.rank <= _MOST for u in cut.users
+        )
+
     def at(self, instr: Instr, ends: Ends) -> Instr:
         """An instruction's elements with these runs of dimensions merged."""
         dims = _merged(instr.array.dims, ends)
@@ -131,8 +141,10 @@ class _Merging:
         kept = [end for end in ends if end - 1 not in reduced]
         return made, tuple(end - sum(r < end for r in reduced) for end in kept)
 
-    def slice(self, instr: Instr) -> Merged:
+    def slice(self, instr: Instr) -> Merged | None:
         """A dimension that is cut, without strides, is one with whole ones behind it."""
+        if self._is_cut_as_it_came(instr):
+            return None
         operand, bounds = instr.operands[0], instr.attrs["slice"]
         assert isinstance(bounds, tuple)
         whole = [b == (0, n, 1) for b, n in zip(bounds, operand.array.dims, strict=True)]
@@ -151,8 +163,10 @@ class _Merging:
         attrs = {**instr.attrs, "padding": _scaled(operand.array.dims, ends, padding)}
         return emit(instr, "pad", shape, (self.at(operand, ends), value), attrs), ends
 
-    def dynamic_slice(self, instr: Instr) -> Merged:
+    def dynamic_slice(self, instr: Instr) -> Merged | None:
         """As a slice, where the place of the dimension that is cut is a constant."""
+        if self._is_cut_as_it_came(instr):
+            return None
         ends, starts = self._box(instr, instr.array.dims, instr.operands[1:])
         operand = self.at(instr.operands[0], ends)
         sizes = _merged(instr.array.dims, ends)
