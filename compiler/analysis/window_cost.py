@@ -80,11 +80,13 @@ class PlanFacts:
 
     `window_bytes`: what the windows of the operands move, then those of the results; None where an
     operand has none. `is_disjoint`: no grid step computes what another step computed before.
+    `is_off_period`: as of the plan.
     """
 
     traffic: Traffic
     window_bytes: tuple[int | None, ...]
     is_disjoint: bool
+    is_off_period: bool
 
     @property
     def cycles(self) -> int:
@@ -98,7 +100,7 @@ def plan_facts(plan: WindowPlan, parameters: Sequence[HloInstruction]) -> PlanFa
     moved = [of_node.get(parameter) for parameter in parameters]
     moved += [window_moves(plan, w) for w in plan.outputs]
     is_disjoint = all(d.total % d.block == 0 for d in plan.grid)
-    return PlanFacts(plan_traffic(plan), tuple(moved), is_disjoint)
+    return PlanFacts(plan_traffic(plan), tuple(moved), is_disjoint, plan.is_off_period)
 
 
 def window_moves(plan: WindowPlan, window: OperandWindow) -> int:

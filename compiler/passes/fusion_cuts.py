@@ -119,9 +119,9 @@ class Judge:
             return False
         return traffic.moved / self.planner.chip.hbm_bytes_per_cycle > traffic.cost.cycles / 2
 
-    def is_off_period(self, part: Part) -> bool:
-        """Whether the rows of a part with windows are found anew in each block (`row_periods`)."""
-        return self.planner.plan(part.trial(self.kind(part))).is_off_period
+    def is_off_period(self, fusion: HloInstruction) -> bool:
+        """Whether the rows of a fusion with windows are found anew in each block (`row_periods`)."""
+        return self.planner.facts(fusion).is_off_period
 
     def kind(self, part: Part) -> str:
         """The kind of fusion as which a part has windows; empty when there is none.
@@ -209,7 +209,7 @@ def in_periods(part: Part, judge: Judge) -> list[Part]:
     best = [part]
     for cuts in _classes(part):
         for cut in islice(_with_windows(sorted(cuts, key=_traffic), judge), _MOST_COSTED):
-            if not any(judge.is_off_period(p) for p in cut):
+            if not any(judge.is_off_period(p.trial(judge.kind(p))) for p in cut):
                 cycles = judge.cycles_below(limit, cut)
                 if cycles < limit:
                     best, limit = list(cut), cycles

@@ -73,13 +73,13 @@ class _Legalizer:
 
     def _cheaper(self, fusion: HloInstruction, part: Part) -> tuple[list[Part], str]:
         """Parts that take much less than a fusion with windows, and why; else the whole."""
-        if not self.judge.kind(part):
+        is_wasteful = self.judge.is_wasteful(fusion)
+        is_worth_cutting = is_wasteful or self.judge.is_off_period(fusion)
+        if not is_worth_cutting or not self.judge.kind(part):
             return [part], ""
-        if self.judge.is_wasteful(fusion):
+        if is_wasteful:
             return cheaper(part, self.judge), "the whole reads its operands too often"
-        if self.judge.is_off_period(part):
-            return in_periods(part, self.judge), "blocks of the whole begin anywhere"
-        return [part], ""
+        return in_periods(part, self.judge), "blocks of the whole begin anywhere"
 
     def _is_too_large(self, fusion: HloInstruction) -> bool:
         """Whether this is an operation with a kernel of its own that has no windows."""
