@@ -169,7 +169,8 @@ class OrderPlan:
             return self._handing_on(instr)
         if not any(True for _ in array_leaves(instr.shape)):
             return 0.0
-        taken, wanted = self.form(instr), self.order(instr)
+        given, wanted = self.operand_orders(instr), self.order(instr)
+        taken = form(instr, given, wanted, costs)
         shape = result_shape(instr)
         own = self._own_cycles(instr, taken)
         breaks_lanes = instr.opcode == "reshape" and own > 0
@@ -179,9 +180,7 @@ class OrderPlan:
             is_movable(instr) and is_fused(instr)
         ):  # it is stored as it comes out, too
             total += 2 * transfer_cycles(shape, taken.result, costs)
-        for operand, order, lies in zip(
-            instr.operands, taken.operands, self.operand_orders(instr), strict=True
-        ):
+        for operand, order, lies in zip(instr.operands, taken.operands, given, strict=True):
             if order != lies and isinstance(operand.shape, ArrayShape):
                 turned = reorder_cycles(operand.array, lies, order, costs, breaks_lanes, is_moved)
                 total += turned / self._turns.get(operand, 1.0)
