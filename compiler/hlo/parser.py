@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import threading
 from functools import cache
-from importlib import resources
 
 from lark import Lark, Token, Transformer, UnexpectedInput
 
 from compiler.diagnostics import SourceText
 from compiler.hlo.ir import HloInstruction, HloModule
-from compiler.hlo.parsing import raise_syntax_error
+from compiler.hlo.parsing import STRING, grammar_text, nested, raise_syntax_error
 from compiler.hlo.shape import Shape
 from compiler.hlo.text_build import TextBuild
 from compiler.hlo.text_parts import NestedOperand, Operand, TypedName, bare, opcode_text
@@ -182,9 +181,13 @@ def _split_names(token: Token) -> list[str]:
 
 _DELEGATE = _Delegate()
 _LOCK = threading.RLock()
+_BALANCED = {  # to a depth that covers JSON configurations, and tuple shapes with tiled layouts
+    "BRACES": nested(r"\{", r"\}", rf'[^{{}}"]++|{STRING}', 8),
+    "PARENTHESES": nested(r"\(", r"\)", "[^()]++", 6),
+}
 
 
 @cache
 def _grammar() -> Lark:
-    text = resources.files("compiler.hlo").joinpath("grammar.lark").read_text()
+    text = grammar_text("compiler.hlo", _BALANCED)
     return Lark(text, start="module", parser="lalr", lexer="contextual", transformer=_DELEGATE)

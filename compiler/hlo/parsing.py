@@ -1,14 +1,43 @@
-"""What the parsers of texts share: errors in the words of the language."""
+"""What parsers of texts share: balanced parts of grammars, and errors in the words of the language."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from importlib import resources
 from typing import NoReturn
 
 from lark import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
 from compiler.diagnostics import CompileError, SourceText
+
+STRING = r'"(?:[^"\\]++|\\.)*"'
+"""A quoted string, as a regular expression."""
+
+
+def grammar_text(package: str, balanced: Mapping[str, str]) -> str:
+    """The ``grammar.lark`` of a package, with STRING and these terminals added.
+
+    Each is one regular expression. What a grammar composes of terminals is put together by Lark
+    wherever it is used, alternatives sorted by length, which takes longer than to read a small file.
+    """
+    text = resources.files(package).joinpath("grammar.lark").read_text()
+    added = {"STRING": STRING, **balanced}
+    return text + "".join(f"\n{name}: /{regex}/" for name, regex in added.items())
+
+
+def nested(opening: str, closing: str, plain: str, depth: int) -> str:
+    """Text in balanced brackets with `plain` between, as a regular expression.
+
+    Those cannot recurse: nesting is spelled out to a depth.
+
+    >>> nested("<", ">", "[^<>]", 2)
+    '<(?:[^<>]|<(?:[^<>])*>)*>'
+    """
+    inside = f"(?:{plain})*"
+    for _ in range(depth - 1):
+        inside = f"(?:{plain}|{opening}{inside}{closing})*"
+    return f"{opening}{inside}{closing}"
 
 
 def raise_syntax_error(

@@ -6,7 +6,6 @@ import re
 import threading
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import TypeAlias
 
 from lark import Lark, Token, Transformer, UnexpectedInput
@@ -25,7 +24,13 @@ from compiler.frontends.stablehlo.syntax import (
     Symbol,
 )
 from compiler.frontends.stablehlo.types import find_arrow
-from compiler.hlo.parsing import raise_syntax_error, split_top_level
+from compiler.hlo.parsing import (
+    STRING,
+    grammar_text,
+    nested,
+    raise_syntax_error,
+    split_top_level,
+)
 from tpu_sim.isa.collector import no_cyclic_gc
 
 Attributes: TypeAlias = dict[str, Attribute]
@@ -87,6 +92,11 @@ _IN_WORDS = {
     "$END": "the end of the file",
 }
 _NO_WORDS = ("LOCATION", "LOCATION_ALIAS")
+_BALANCED = {
+    "BRACKETS": nested(r"\[", r"\]", rf'[^\[\]"]++|{STRING}', 4),
+    "NEST": r"\s*" + nested("<", ">", rf'->|[^<>"\-]++|-|{STRING}', 5),
+    "_LOCATION": r"\s*loc" + nested(r"\(", r"\)", rf'[^()"]++|{STRING}', 6),
+}
 
 
 def parse_document(text: str, file: str = "<text>") -> Document:
@@ -457,10 +467,9 @@ _LOCK = threading.RLock()
 
 @cache
 def _grammar() -> Lark:
-    text = resources.files("compiler.frontends.stablehlo").joinpath("grammar.lark").read_text()
     notes = {"LOCATION": _BUILD.note, "LOCATION_ALIAS": _BUILD.note}
     return Lark(
-        text,
+        grammar_text("compiler.frontends.stablehlo", _BALANCED),
         start="document",
         parser="lalr",
         lexer="contextual",
