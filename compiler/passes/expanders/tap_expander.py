@@ -13,7 +13,7 @@ strided slice of the padded input.
     grouped convolution  the same with the group as a batch dimension; with one feature a group,
                          a sum of products, over taps or (few positions) over what each meets; a large
                          image is rounded to bf16 where it is made, as the matrix unit would round it
-    many taps, positions a loop over taps
+    many taps, positions a loop over taps; so too groups whose taps side by side are too large for HBM
 """
 
 from __future__ import annotations
@@ -58,6 +58,9 @@ MAX_SEQUENTIAL_ELEMENTS = 1 << 16  # and elements of its array; beyond, doubling
 MAX_SLICES = 512  # that a convolution's input is cut into
 _ROUNDED_SHARE = 2
 """Images of more than this part of VMEM are rounded for the vector unit; others may stay there."""
+_COLUMNS_SHARE = 8
+"""Taps side by side that take more than this part of the device's memory are taken one at a time: as
+a window of 14x14 over padding, which a convolution that is not finite falls back to."""
 _MOST_FILLED = 1.07  # of a product's depth, where features are added
 
 
@@ -202,7 +205,8 @@ def _convolution(instr: HloInstruction, context: PassContext) -> HloInstruction:
     dims = tuple(instr.array.dims[d] for d in result)
     if groups == instr.array.dims[labels.output_feature] > 1 and places < min(taps, MAX_SLICES):
         return _depthwise_by_position(instr, labels)
-    if min(taps, places) > MAX_SLICES or (groups > 1 and taps > MAX_SLICES):
+    is_cut_often = min(taps, places) > MAX_SLICES or (groups > 1 and taps > MAX_SLICES)
+    if is_cut_often or (groups > 1 and _columns_bytes(instr) > _most_columns(context)):
         return make.transpose(_in_a_loop(instr, labels, order, dims), inverse(result))
     if groups == 1 and places < taps:
         return _by_position(instr, labels)
@@ -221,6 +225,19 @@ def _convolution(instr: HloInstruction, context: PassContext) -> HloInstruction:
         return _depthwise(instr, labels, kernel)
     dot = _grouped_dot(instr, _columns(instr, labels, order), kernel, groups, dims)
     return make.transpose(make.reshape(dot, dims), inverse(result))
+
+
+def _columns_bytes(instr: HloInstruction) -> int:
+    """What all taps of an image take side by side, as the products of groups read them."""
+    labels, image = instr.dim_labels, instr.operands[0].array
+    taps, places = _extent(instr)
+    rows = places * image.dims[labels.input_batch]
+    columns = taps * image.dims[labels.input_feature]
+    return byte_size(image.with_dims((rows, columns)))
+
+
+def _most_columns(context: PassContext) -> int:
+    return context.chip.hbm_bytes // _COLUMNS_SHARE
 
 
 def _in_a_loop(
