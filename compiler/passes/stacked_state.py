@@ -1,10 +1,12 @@
 """Stacked state: arrays that a loop reads or writes slice by slice lie in memory without padding.
 
-    while state f32[512,256,12,4], one [1,256,12,4] of it a trip   ->   state f32[512,1,12288]
+    while state f32[127,64,32,32], one [1,64,32,32] of it a trip   ->   state f32[127,64,1024]
 
-Tiles of 8x128 make 42 bytes of one where the last dimensions are small. A scan keeps whole stacks of
+Tiles of 8x128 make many bytes of one where the last dimensions are small. A scan keeps whole stacks of
 such slices, so that is where memory goes. What a slice is made of or read into keeps its dimensions;
-a reshape stands between, which is index arithmetic of the kernel that makes or reads the slice.
+a reshape stands between, which is index arithmetic of the kernel that makes or reads the slice. Where
+another order of the dimensions pads little, as of f32[512,256,12,4] with its 256 last, nothing is merged:
+`dimension_order` chooses it, and kernels have full registers.
 
 Rows of a matrix lie apart, too, where the state is larger than VMEM: f32[64,1048576] becomes
 f32[64,1,1048576], for in tiles of eight rows each row that is read or written moves the others.
@@ -18,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 
 from compiler.analysis.resident_arrays import state_fits
 from compiler.analysis.tiled_layout import byte_size
@@ -32,6 +35,7 @@ from compiler.rewrite import make
 _LEAST_SHARE = 4  # of its size that an array must come down to
 _LEAST_BYTES = 8 << 20  # and what that must save
 _GOOD_PADDING = 2  # a merge that leaves so little need go no further
+_GOOD_ORDER = 1.5  # an order of the dimensions that leaves so little is better than a merge
 _LEAST_ROWS = 8  # of a matrix whose rows are slices: a tile
 
 
@@ -72,7 +76,20 @@ def _compact(shape: ArrayShape) -> Dims | None:
     good = [
         dims for dims, size in zip(choices, sizes, strict=True) if size <= _GOOD_PADDING * plain
     ]
-    return good[0] if good else choices[sizes.index(least)]
+    chosen = good[0] if good else choices[sizes.index(least)]
+    is_merged = _without_ones(chosen[1:]) != _without_ones(rest)
+    return None if is_merged and _ordered_bytes(shape) <= _GOOD_ORDER * plain else chosen
+
+
+def _without_ones(dims: Sequence[int]) -> list[int]:
+    return [n for n in dims if n != 1]
+
+
+def _ordered_bytes(shape: ArrayShape) -> int:
+    """Bytes of an array in the best order of all its dimensions but the first: the last two count."""
+    bare, count = shape.with_layout(None), shape.element_count
+    last = permutations(shape.dims[1:], 2)
+    return min(byte_size(bare.with_dims((count // (a * b), a, b))) for a, b in last)
 
 
 def _rows_apart(shape: ArrayShape) -> Dims | None:

@@ -58,6 +58,12 @@ def merged(run: Run) -> int:
     return timings["stacked-state"].counts.get("arrays", 0)
 
 
+def test_a_stack_that_some_order_pads_little_keeps_its_dimensions() -> None:
+    text = SCAN.format(t="f32", extra="", last="u").replace("16,5,4", "128,8,4")
+    run = check_text(text, [normal(0, 6, 128, 8, 4), normal(1, 128, 8, 4)])
+    assert merged(run) == 0
+
+
 @pytest.mark.parametrize("machine", ["numpy", "llvm"])
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "s8"])
 def test_both_stacks_of_a_scan_are_merged(dtype: str, machine: str) -> None:
