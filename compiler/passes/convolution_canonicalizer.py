@@ -59,7 +59,9 @@ def canonicalize_convolutions(module: HloModule, context: PassContext) -> bool:
                 replace(instr, _as_sum(instr, gradient))
             found = conv is not None or gradient is not None
             context.counts["convolutions"] += found
-            exchanged = None if found else exchanged_sides(instr)
+            exchanged = None
+            if not found:
+                exchanged = exchanged_sides(instr, context.planner.precision, context.planner.chip)
             if exchanged is not None:
                 replace(*exchanged)
                 context.counts["exchanged"] += 1

@@ -382,12 +382,7 @@ def _gathered_kernel(kernel: HloInstruction, plan: _Plan, rank: int) -> HloInstr
 
 def _folded_gradient(instr: HloInstruction, sizes: ConvSizes, chip: Chip) -> Replacement | None:
     """A kernel's gradient in blocks of its window, if that takes less."""
-    found: list[tuple[float, int, int, Fold]] = []
-    for dim, (window, positions) in enumerate(zip(sizes.window, sizes.positions, strict=True)):
-        for count in _COUNTS:
-            fold = gradient_fold(window, positions, count) if count <= window.size else None
-            if fold is not None and positions > 1 and fold.length <= _MOST_PIECES:
-                found.append((_gradient_fold_cycles(sizes, dim, fold, chip), dim, count, fold))
+    found = _gradient_folds(sizes, chip)
     if not found:
         return None
     cycles, dim, _, fold = min(found, key=lambda item: item[:3])
@@ -396,6 +391,26 @@ def _folded_gradient(instr: HloInstruction, sizes: ConvSizes, chip: Chip) -> Rep
         if cycles <= _WORTH * gradient_cycles(sizes, chip)
         else None
     )
+
+
+def least_gradient_cycles(sizes: ConvSizes, chip: Chip) -> float:
+    """Cycles of a kernel's gradient in the form that is made of it, in blocks or not."""
+    plain = gradient_cycles(sizes, chip)
+    if dimension_fills_lanes(sizes.features, (sizes.out,)):
+        return plain
+    folded = min((cycles for cycles, *_ in _gradient_folds(sizes, chip)), default=plain)
+    return folded if folded <= _WORTH * plain else plain
+
+
+def _gradient_folds(sizes: ConvSizes, chip: Chip) -> list[tuple[float, int, int, Fold]]:
+    """Blocks of a kernel's gradient: estimated cycles, dimension, positions of a block, fold."""
+    found: list[tuple[float, int, int, Fold]] = []
+    for dim, (window, positions) in enumerate(zip(sizes.window, sizes.positions, strict=True)):
+        for count in _COUNTS:
+            fold = gradient_fold(window, positions, count) if count <= window.size else None
+            if fold is not None and positions > 1 and fold.length <= _MOST_PIECES:
+                found.append((_gradient_fold_cycles(sizes, dim, fold, chip), dim, count, fold))
+    return found
 
 
 def _gradient_fold_cycles(sizes: ConvSizes, dim: int, fold: Fold, chip: Chip) -> float:

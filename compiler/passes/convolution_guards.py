@@ -89,7 +89,9 @@ def guarded(
         for name, version in (("unfolded", unfolded), ("folded", folded))
     ]
     tests = [_is_finite(e, stored if array is image else array) for array in checked]
-    are_finite = tests[0] if len(tests) == 1 else e.binary("and", *tests)
+    are_finite = tests[0]
+    for test in tests[1:]:
+        are_finite = e.binary("and", are_finite, test)
     return sunk.last, e.conditional(e.unary("not", are_finite), branches, (state, state))
 
 

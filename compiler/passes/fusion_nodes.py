@@ -35,6 +35,7 @@ MAX_VIRTUAL_OPS = 16
 MAX_VIRTUAL_LEAVES = 5
 _MANY_PARTS = 4
 _TURNED_USERS = 4
+_LANE_COPIES = 2  # of elements whose lanes are turned: longer than to store them once
 _TURNED_ELEMENTS = 1 << 16
 _TURNED_ROWS = 64
 _TURNING_COST = 8  # of a vreg of a vector
@@ -364,10 +365,12 @@ def is_turned_image(instr: HloInstruction, nodes: dict[HloInstruction, Node]) ->
     users = len(instr.users)
     sliced = sum(user.array.element_count for user in instr.users if user.opcode == "slice")
     is_sliced = sliced >= _TURNED_USERS * instr.array.element_count
+    is_overlapping = sliced >= _LANE_COPIES * instr.array.element_count
     if users < 2 or instr.array.element_count < _TURNED_ELEMENTS:
         return False
     while instr.opcode in _SHAPE_OPS or instr.opcode in ("pad", "convert"):
-        if users >= _TURNED_USERS and _moves_rows(instr):
+        is_repeated = users >= _TURNED_USERS or (is_overlapping and _turns_lanes(instr))
+        if is_repeated and _moves_rows(instr):
             return True
         if not instr.operands or nodes[instr.operands[0]].role is not Role.VIRTUAL:
             return False
@@ -375,6 +378,11 @@ def is_turned_image(instr: HloInstruction, nodes: dict[HloInstruction, Node]) ->
     if instr.opcode == "concatenate":
         return len(instr.operands) >= _MANY_PARTS or is_sliced
     return users >= _TURNED_USERS and _is_of_turned_rows(instr, nodes)
+
+
+def _turns_lanes(instr: HloInstruction) -> bool:
+    """Whether another dimension comes to lie along the lanes."""
+    return instr.opcode == "transpose" and instr.dimensions[-1:] != (instr.array.rank - 1,)
 
 
 def is_first_turn(instr: HloInstruction) -> bool:

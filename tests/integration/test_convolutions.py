@@ -8,8 +8,9 @@ import pytest
 
 import tpuc
 from compiler.hlo.parser import parse_module
-from compiler.passes import convolution_folding, convolution_group_merging
+from compiler.passes import convolution_folding, convolution_group_merging, convolution_sides
 from compiler.passes.context import PassContext
+from compiler.passes.convolution_canonicalizer import canonicalize_convolutions
 from compiler.passes.expanders import tap_expander
 from compiler.passes.expanders.simple_expansions import expand_simple
 from tests.support.run_hlo import check_text, compile_text, expected, run_text
@@ -304,6 +305,44 @@ def test_a_hole_beside_what_is_not_finite(side: int) -> None:
     for machine in ("numpy", "llvm"):
         (got,) = run_text(text, arrays, "default", machine).outputs
         np.testing.assert_array_equal(got, want)
+
+
+FEW_OUT = {
+    "3x3": ((3, 9, 11, 16), (3, 9, 11, 3), (3, 3, 16, 3), "size=9x11 pad=1_1x1_1", "f32"),
+    "cropped, dilated": (
+        (2, 12, 10, 8),
+        (2, 9, 9, 2),
+        (2, 2, 8, 2),
+        "size=9x9 pad=-1_0x1_1 stride=2x2",
+        "bf16",
+    ),
+}
+"""Gradients of kernels with few features out, whose other side is slid."""
+
+
+@pytest.mark.parametrize("place", [None, (0, 0), (1, 7), (0, 4, 5), (1, 4, 5)], ids=str)
+@pytest.mark.parametrize("name", FEW_OUT)
+def test_gradients_of_kernels_with_few_features_out(
+    name: str, place: tuple[int, ...] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is not finite, at a border or within, is so where its windows say."""
+    monkeypatch.setattr(convolution_sides, "_WORTH", 1e9)
+    image, kernel, result, window, dtype = FEW_OUT[name]
+    text = _text(image, kernel, result, GRADIENT, window, dtype)
+    module = parse_module(text)
+    assert canonicalize_convolutions(module, PassContext(load_chip("v5e")))
+    rng = np.random.default_rng(7)
+    types = [p.array.dtype.numpy for p in module.entry.parameters]
+    arrays = [rng.integers(-2, 3, d).astype(t) for d, t in zip((image, kernel), types, strict=True)]
+    if place is not None:
+        side, *spatial = place
+        arrays[side][(1, *spatial)] = np.inf
+    (want,) = expected(text, arrays, "default")
+    is_cropped = place == (0, 0) and name != "3x3"
+    assert np.isfinite(want.astype(np.float32)).all() == (place is None or is_cropped)
+    for machine in ("numpy", "llvm"):
+        (got,) = run_text(text, arrays, "default", machine).outputs
+        np.testing.assert_array_equal(got.astype(np.float32), want.astype(np.float32))
 
 
 GROUPED = {
