@@ -67,7 +67,8 @@ def partner(e: Emitter, value: Instr, axis: int, stage: Stage) -> Instr:
 
 def is_unrolled(stages: int, arrays: int) -> bool:
     """Whether stages of whole arrays stand one after another, not in a loop."""
-    return stages <= MAX_UNROLLED_STAGES and arrays <= MAX_UNROLLED_ARRAYS
+    is_short = stages <= MAX_UNROLLED_STAGES and arrays <= MAX_UNROLLED_ARRAYS
+    return is_short or stages <= 1  # a single one is worked out once
 
 
 Run = Callable[[Emitter, list[Instr], int, list[Stage], Instr | None], list[Instr]]
