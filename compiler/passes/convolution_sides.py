@@ -9,10 +9,12 @@ The window is as large as the image there, and one of the two slides over the ot
 
 Taps come out in the other direction. So it is where the image has many features and the other array few
 (the kernel that makes colours of 64 features): 9 taps of 3 features are put side by side instead of 9 of 64.
-Where a window is much larger than the image it slides over (a
-gradient of a kernel's gradient: 14x14 taps over a padded image of 3x3), the image is the window, and what was
-the kernel is read in the other direction. Zeros of holes and padding meet other elements
-then: where either array is not finite the convolution is computed as it was (`convolution_guards`).
+
+Where a window is much larger than the image it slides over (a gradient of a kernel's gradient: 14x14 taps
+over a padded image of 3x3), the image is the window, and what was the kernel is read in the other direction.
+
+Zeros of holes and padding meet other elements then: where either array is not finite the convolution is
+computed as it was (`convolution_guards`).
 """
 
 from __future__ import annotations
