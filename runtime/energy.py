@@ -23,6 +23,8 @@ from tpu_sim.machine.result import ExecutionResult
 
 _PASS_MACS = 16 * 128 * 128
 _PICO = 1e-12
+_MOST_PRICE = 1e18
+"""Of an hour of a chip, in any currency: far from where sums of prices are no numbers any more."""
 _PARAMETERS = (
     "mac_picojoules", "vector_picojoules", "hbm_picojoules_per_byte", "ici_picojoules_per_byte", "idle_watts",
 )  # fmt: skip
@@ -69,22 +71,33 @@ def energy_of(program: Program, chip: Chip, result: ExecutionResult) -> Energy:
 
 
 def read_prices(path: str | Path) -> dict[str, float]:
-    """What an hour of a chip costs, by chip: a TOML table ``[chip_hour]`` with ``v5e = 1.2``."""
+    """The prices of a file, as `parse_prices` reads them."""
     try:
-        tree = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        data = Path(path).read_bytes()
     except OSError as error:
         raise CompileError(f"cannot read {path}: {error.strerror}") from error
+    return parse_prices(data, str(path))
+
+
+def parse_prices(data: bytes, name: str) -> dict[str, float]:
+    """What an hour of a chip costs, by chip: a TOML table ``[chip_hour]`` with ``v5e = 1.2``.
+
+    Raises CompileError, which calls the source `name`.
+    """
+    try:
+        tree = tomllib.loads(data.decode("utf-8"))
     except UnicodeDecodeError as error:
-        raise CompileError(f"{path}: not a TOML file: it is no UTF-8 text") from error
+        raise CompileError(f"{name}: not a TOML file: it is no UTF-8 text") from error
     except ValueError as error:
-        raise CompileError(f"{path}: not a TOML file: {error}") from error
+        raise CompileError(f"{name}: not a TOML file: {error}") from error
     rows = tree.get("chip_hour")
     if not isinstance(rows, dict) or not rows:
-        raise CompileError(f"{path}: want a table [chip_hour] with a price by chip: v5e = 1.2")
-    for name, price in rows.items():
-        if not isinstance(price, (int, float)) or isinstance(price, bool) or not price >= 0:
-            raise CompileError(f"{path}: the price of {name} is {price!r}, want a number")
-    return {str(name): float(price) for name, price in rows.items()}
+        raise CompileError(f"{name}: want a table [chip_hour] with a price by chip: v5e = 1.2")
+    for chip, price in rows.items():
+        is_number = isinstance(price, (int, float)) and not isinstance(price, bool)
+        if not is_number or not 0 <= price <= _MOST_PRICE:
+            raise CompileError(f"{name}: the price of {chip} is {price!r}, want a number")
+    return {str(chip): float(price) for chip, price in rows.items()}
 
 
 def price_of(prices: Mapping[str, float], chip: Chip, seconds: float, devices: int) -> float:

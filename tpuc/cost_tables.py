@@ -38,10 +38,13 @@ def print_listing(
     """A table of names, digits and, last, a text that is broken.
 
     A narrow terminal gets no lines, and those columns alone that it has room for, whole: digits that are
-    cut say something else.
+    cut say something else. A name is broken only where it would take more than half of the width.
     """
     is_wide = out.width >= WIDE
     cells = [columns, *rows]
+    broken = {len(columns) - 1}
+    if max(cell_len(row[0]) for row in cells) > out.width // 2:
+        broken.add(0)
     shown = range(len(columns)) if is_wide else _fitting(cells, out.width)
     table = Table(
         title=title,
@@ -52,8 +55,7 @@ def print_listing(
     for number in shown:
         column = columns[number]
         justify: JustifyMethod = "left" if column in left else "right"
-        is_broken = number in (0, len(columns) - 1)
-        table.add_column(column, justify=justify, no_wrap=not is_broken, overflow="fold")
+        table.add_column(column, justify=justify, no_wrap=number not in broken, overflow="fold")
     for row in cells[1:]:
         table.add_row(*(row[number] for number in shown))
     out.print(table)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -50,9 +51,14 @@ class Listing:
 
 
 def console() -> Console:
-    """A console that does not squeeze tables when piped. Names are printed as they are."""
+    """A console that does not squeeze tables when piped, unless ``COLUMNS`` says how wide.
+
+    Names are printed as they are.
+    """
     console = Console(markup=False, emoji=False)
-    return console if console.is_terminal else Console(width=120, markup=False, emoji=False)
+    if console.is_terminal or os.environ.get("COLUMNS", "").isdigit():
+        return console
+    return Console(width=120, markup=False, emoji=False)
 
 
 def heading(console: Console, text: str) -> None:

@@ -6,6 +6,7 @@ import csv
 import importlib.util
 import io
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -68,8 +69,27 @@ def test_the_price_of_a_step(call: Call, tmp_path: Path) -> None:
     done = call("estimate", LAYERS, "--target", "v5p", "--prices", prices)
     assert done.code == 1 and "no price of v5p; there are v5e" in done.err
     assert call("estimate", LAYERS, "--tokens", "5").code == 2
-    prices.write_text("v5e = 1")
-    assert "want a table [chip_hour]" in call("estimate", LAYERS, "--prices", prices).err
+    for text, problem in (
+        ("v5e = 1", "want a table [chip_hour]"),
+        ("[chip_hour]\nv5e = inf", "the price of v5e is inf, want a number"),
+        ("[chip_hour]\nv5e = -1", "the price of v5e is -1, want a number"),
+    ):
+        prices.write_text(text)
+        assert problem in call("estimate", LAYERS, "--prices", prices, "--json").err
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a pipe with a path")
+def test_prices_come_from_a_pipe(call: Call) -> None:
+    """It was read twice, and empty the second time."""
+    prices = "[chip_hour]\nv5e = 3.6\n"
+    for path in ("-", "/dev/stdin"):
+        done = subprocess.run(
+            [sys.executable, "-m", "tpuc", "estimate", str(LAYERS), "--prices", path, "--json"],
+            input=prices, capture_output=True, text=True, cwd=ROOT, check=False,
+        )  # fmt: skip
+        record = json.loads(done.stdout)
+        assert record["price"]["step"] == pytest.approx(record["seconds"] * 1e-3)
+    assert "both want standard input" in call("estimate", "-", "--prices", "-").err
 
 
 @pytest.mark.parametrize("width", [80, 60, 40])
@@ -90,6 +110,30 @@ def test_names_and_digits_survive_a_narrow_terminal(
                 line = next(line for line in lines if line.split()[:1] == [kernel.name])
                 assert f"{kernel.cycles:,}" in line
                 assert width < 80 or kernel.bound_by in line
+
+
+def test_a_name_that_has_room_is_whole_beside_a_text_that_is_broken() -> None:
+    """At 80 columns the places of lines were broken before their number: `attention.py:` and `39`."""
+    name, text = "examples/attention.py:39", "dot_general, mul, tanh, 2 more"
+    columns = ("line", "cycles", "share", "bound by", "operations")
+    out = io.StringIO()
+    rows = [(name, "87,808", "42.3%", "mxu 89%", text)]
+    cost_tables.print_listing(Console(file=out, width=80), "t", columns, ("line",), rows)
+    assert name in out.getvalue() and "87,808" in out.getvalue()
+    assert max(map(len, out.getvalue().splitlines())) <= 80
+
+
+def test_columns_say_how_wide_a_piped_report_is(
+    executable: tpuc.Executable,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    widths = []
+    for columns in ("80", ""):
+        monkeypatch.setenv("COLUMNS", columns)
+        tables.print_report(executable.estimate(), "m.hlo", None)
+        widths.append(max(map(len, capsys.readouterr().out.splitlines())))
+    assert widths[0] <= 80 < widths[1] <= 120
 
 
 def test_a_name_longer_than_the_terminal_is_broken_and_its_digits_stay() -> None:
@@ -125,4 +169,5 @@ def test_the_docs_are_a_site(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "index.html").read_text()
     assert "tutorials/first-run.html" in page
+    assert "assets/iframe-worker.js" in page, "the search from disk"
     assert 'src="https://' not in page and 'rel="stylesheet" href="https://' not in page

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 
 import click
@@ -11,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from runtime.api import DEFAULT_TARGET
-from runtime.energy import price_of, read_prices
+from runtime.energy import parse_prices, price_of, read_prices
 from runtime.executable import Executable
 from runtime.machines import MachineOptions
 from runtime.report import Report
@@ -59,7 +60,8 @@ def run(
     """``tpuc run``: compile or load, execute, report; exit 1 when a comparison fails."""
     writable(outputs)
     writable(trace)
-    listing = _Shown(tables.Listing(top, sort), by, csv_file, prices, tokens, as_json)
+    per_hour = None if prices is None else _prices(prices, model)
+    listing = _Shown(tables.Listing(top, sort), by, csv_file, per_hour, tokens, as_json)
     listing.check()
     _comparable(model, expect, check=check)
     choice = _worker_choice(workers)
@@ -141,7 +143,8 @@ def estimate(
     Several targets, with commas between, make a table of how the program scales.
     """
     writable(trace)
-    listing = _Shown(tables.Listing(top, sort), by, csv_file, prices, tokens, as_json)
+    per_hour = None if prices is None else _prices(prices, model)
+    listing = _Shown(tables.Listing(top, sort), by, csv_file, per_hour, tokens, as_json)
     listing.check()
     options = MachineOptions(max_cycles=max_cycles, cache=not no_cache)
     if fit:
@@ -173,14 +176,23 @@ def estimate(
 _SHOWN = tables.Listing()
 
 
+def _prices(path: str, model: str) -> dict[str, float]:
+    """The price file, read once, for it may be a pipe; ``-`` is standard input."""
+    if path == "-" and model == "-":
+        raise click.UsageError("the model and --prices both want standard input")
+    if path == "-":
+        return parse_prices(sys.stdin.buffer.read(), "standard input")
+    return read_prices(path)
+
+
 @dataclass(frozen=True)
 class _Shown:
-    """What of a report is shown, and written as CSV; what prices it is given."""
+    """What of a report is shown, and written as CSV; what an hour of a chip costs, by chip."""
 
     listing: tables.Listing
     by: str
     csv_file: str | None
-    prices: str | None
+    prices: Mapping[str, float] | None
     tokens: int | None
     as_json: bool
 
@@ -192,8 +204,6 @@ class _Shown:
         """Refuse before any long work what cannot be done."""
         if self.tokens is not None and self.prices is None:
             raise click.UsageError("--tokens are for their price: give --prices too")
-        if self.prices is not None:
-            read_prices(self.prices)
         is_of_kernels = self.by == "kernel" or self.csv_file is not None
         if self.listing.sort != _SHOWN.sort and not is_of_kernels:
             raise click.UsageError(
@@ -239,7 +249,7 @@ class _Shown:
         if self.prices is None:
             return None
         chip, devices = executable.device.chip, executable.device_count
-        step = price_of(read_prices(self.prices), chip, report.seconds, devices)
+        step = price_of(self.prices, chip, report.seconds, devices)
         return tables.Price(step, self.tokens)
 
 

@@ -1,0 +1,1 @@
+"""Traces read by the programs that they are for: Perfetto's trace processor, xprof."""
