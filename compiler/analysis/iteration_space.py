@@ -329,8 +329,10 @@ def _input_space(body: FusionBody) -> IterationSpace:
     kept = tuple(d for d in every if d not in reduced)
     root_dims = tuple(every if r.array.dims == operand.dims else kept for r in body.roots)
     placed = [(operand, every)]
-    placed += [(r.array, dims) for r, dims in zip(body.roots, root_dims, strict=True)]
-    dims = _dims(operand.dims, placed, _packing(body, operand.dims))
+    results = [(r.array, dims) for r, dims in zip(body.roots, root_dims, strict=True)]
+    dims = _dims(operand.dims, placed + results, _packing(body, operand.dims))
+    for d in kept:
+        dims[d] = replace(dims[d], splittable=_ends_together(d, dims[d], results))
     if every in root_dims:
         _keep_turned_rows(body, dims)
     # partial masks have no place, and what reads a sum in the fusion wants all of it
@@ -346,6 +348,19 @@ def _input_space(body: FusionBody) -> IterationSpace:
         for d, dim in enumerate(dims)
     ]
     return IterationSpace(tuple(marked), root_dims)
+
+
+def _ends_together(
+    number: int, dim: IterationDim, results: list[tuple[ArrayShape, tuple[int, ...]]]
+) -> bool:
+    """Whether blocks of a dimension that is kept stick out of no result, or out of all alike.
+
+    What is reduced may end earlier: it is read, by windows that are brought inside, not made.
+    """
+    units = {
+        tile_units(shape)[dims.index(number)] for shape, dims in results if number in dims
+    }
+    return _is_even(dim.size, units | {dim.unit})
 
 
 def _is_only_stored(reduce: HloInstruction, roots: tuple[HloInstruction, ...]) -> bool:
