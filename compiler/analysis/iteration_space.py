@@ -357,9 +357,7 @@ def _ends_together(
 
     What is reduced may end earlier: it is read, by windows that are brought inside, not made.
     """
-    units = {
-        tile_units(shape)[dims.index(number)] for shape, dims in results if number in dims
-    }
+    units = {tile_units(shape)[dims.index(number)] for shape, dims in results if number in dims}
     return _is_even(dim.size, units | {dim.unit})
 
 

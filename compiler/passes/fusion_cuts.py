@@ -23,7 +23,7 @@ from compiler.analysis.window_search import plan_update
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait, with_any, with_trait
-from compiler.hlo.shape import ArrayShape
+from compiler.hlo.shape import ArrayShape, TupleShape, leaves
 from compiler.passes.fusion_parts import Part
 from compiler.passes.layout_assignment import with_default_layout
 from compiler.passes.wrap_fusions import fusion_kind
@@ -150,12 +150,22 @@ def _alone(node: HloInstruction, kind: str) -> HloInstruction:
         opcode = "constant" if operand.opcode == "constant" else "parameter"
         made[operand] = body.add(HloInstruction(opcode, "value", operand.array, (), attrs))
     root = HloInstruction(
-        node.opcode, node.name, node.array, [made[o] for o in node.operands], dict(node.attrs)
+        node.opcode, node.name, node.shape, [made[o] for o in node.operands], dict(node.attrs)
     )
     body.root = body.add(root)
+    if isinstance(node.shape, TupleShape):
+        body.root = body.add(HloInstruction("tuple", "tuple", node.shape, _results(root, body)))
     attrs = {"kind": kind, "calls": body}
-    shape = with_default_layout(node.array)
+    shape = with_default_layout(node.shape)
     return HloInstruction("fusion", node.name, shape, operands, attrs)
+
+
+def _results(node: HloInstruction, body: HloComputation) -> list[HloInstruction]:
+    """Each result of a variadic reduce."""
+    return [
+        body.add(HloInstruction("get-tuple-element", "part", shape, (node,), {"index": number}))
+        for number, shape in enumerate(leaves(node.shape))
+    ]
 
 
 def divided(part: Part, judge: Judge) -> list[Part]:

@@ -19,13 +19,14 @@ from __future__ import annotations
 from compiler.hlo.call_graph import control_computations, drop_unreachable
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.opcodes import OPCODES, Trait
-from compiler.hlo.shape import ArrayShape
+from compiler.hlo.shape import ArrayShape, TupleShape
 from compiler.passes.context import PassContext
 from compiler.passes.fusion import fuse
 from compiler.passes.fusion_cuts import Judge, cheaper, divided, in_periods
 from compiler.passes.fusion_parts import Part, results_of
 from compiler.passes.layout_assignment import assign_layouts
 from compiler.passes.looped.forms import LOOPED_KERNELS, inputs_of, looped_module
+from compiler.passes.looped.parts import is_made_anew
 from compiler.passes.memory_space_assignment import is_planned
 from compiler.passes.wrap_fusions import wrap_fusions
 from compiler.rewrite.graph import emit, remove_dead, replace
@@ -116,9 +117,7 @@ class _Legalizer:
                 found = self._looped(part, values)
                 if found is None and len(parts) == 1:
                     return False
-                made = (
-                    part.emit(next(part.kinds(), "kCustom"), values) if found is None else [found]
-                )
+                made = part.emit(next(part.kinds(), "kCustom"), values) if found is None else found
                 looped += part.outputs if found is not None else ()
             values.update(zip(part.outputs, made, strict=True))
         _replace_results(fusion, [values[result] for result in results])
@@ -128,8 +127,8 @@ class _Legalizer:
 
     def _looped(
         self, part: Part, values: dict[HloInstruction, HloInstruction]
-    ) -> HloInstruction | None:
-        """The result of a part of one operation as loops all of whose kernels have windows; None
+    ) -> list[HloInstruction] | None:
+        """The results of a part of one operation as loops all of whose kernels have windows; None
         without such a form."""
         node = _only_operation(part)
         if node is None or self.depth >= _MOST_NESTED:
@@ -145,7 +144,8 @@ class _Legalizer:
         if not inner.has_windows(module):
             return None
         self.context.fallbacks += context.fallbacks[:_MOST_REMARKS]
-        return _spliced(module, part.fusion, [values[o] for o in inputs_of(node)])
+        made = _spliced(module, part.fusion, [values[o] for o in inputs_of(node)])
+        return [made[o.index if o.opcode == "get-tuple-element" else 0] for o in part.outputs]
 
     def has_windows(self, module: HloModule) -> bool:
         """Whether all kernels of a module have windows."""
@@ -159,18 +159,19 @@ def _is_computed(node: HloInstruction) -> bool:
 
 
 def _only_operation(part: Part) -> HloInstruction | None:
-    """The operation that a part consists of, all of whose operands are inputs or constants."""
-    (*rest, node) = part.nodes or (None,)
-    if node is None or part.outputs != (node,):
+    """The operation that a part consists of, all of whose operands are inputs or made of nothing."""
+    found = [n for n in part.nodes if n.opcode != "constant" and not is_made_anew(n)]
+    if not found:
         return None
-    is_alone = all(n is not None and n.opcode == "constant" for n in rest)
-    return node if is_alone else None
+    node, *results = found
+    is_several = isinstance(node.shape, TupleShape)
+    return node if set(part.outputs) == set(results if is_several else [node]) else None
 
 
 def _spliced(
     module: HloModule, near: HloInstruction, values: list[HloInstruction]
-) -> HloInstruction:
-    """Put a module's entry beside an instruction, its computations into that one's module."""
+) -> list[HloInstruction]:
+    """Put a module's entry beside an instruction, its computations into that one's module; its results."""
     assert near.computation is not None
     assert near.computation.module is not None
     entry = module.entry
@@ -178,12 +179,19 @@ def _spliced(
         if computation is not entry:
             near.computation.module.add_computation(computation)
     made = dict(zip(entry.parameters, values, strict=True))
+    root = entry.root_instruction
+    results = list(root.operands) if root.opcode == "tuple" else [root]
     for instr in entry:
-        if instr.opcode != "parameter":
+        if instr.opcode != "parameter" and (instr is not root or root in results):
             operands = [made[o] for o in instr.operands]
             attrs = dict(instr.attrs)
             made[instr] = emit(near, instr.opcode, instr.shape, operands, attrs, instr.name)
-    return made[entry.root_instruction]
+    return [made[result] for result in results]
+
+
+def _operation_of(result: HloInstruction) -> HloInstruction:
+    """What makes a result: of several, what they are taken from."""
+    return result.operands[0] if result.opcode == "get-tuple-element" else result
 
 
 def _described(
@@ -201,7 +209,8 @@ def _described(
     if any(part.is_apart for part in parts):
         said.append("operands that are read twice are fetched twice")
     if looped:
-        said.append("in parts, by loops: " + ", ".join(f"%{n.name} {n.opcode}" for n in looped))
+        operations = dict.fromkeys(_operation_of(n) for n in looped)
+        said.append("in parts, by loops: " + ", ".join(f"%{n.name} {n.opcode}" for n in operations))
     has_sums = any(node.opcode == "reduce" for node in parts[0].nodes)
     changed = "its sums are cut" if has_sums else "all of the result is made"
     return "; ".join(said) or f"{changed} ({judge.kind(parts[0])})"

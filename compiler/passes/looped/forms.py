@@ -22,10 +22,10 @@ from collections.abc import Callable
 
 from compiler.hlo.builder import HloBuilder
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
-from compiler.hlo.shape import ArrayShape
+from compiler.hlo.shape import ArrayShape, Shape, TupleShape
 from compiler.passes.expanders.predicate_reductions import reduced_as_numbers
 from compiler.passes.looped.dots import dot_in_parts
-from compiler.passes.looped.parts import Fits, Instr, in_parts, update_in_parts
+from compiler.passes.looped.parts import Fits, Instr, in_parts, is_made_anew, update_in_parts
 from compiler.passes.looped.reshapes import reshape_in_parts
 from compiler.rewrite.emitter import Emitter
 
@@ -36,13 +36,13 @@ def looped_module(node: HloInstruction, fits: Fits) -> HloModule | None:
     None where there is no such form of the operation.
     """
     make = _FORMS.get(node.opcode)
-    if make is None or not isinstance(node.shape, ArrayShape):
+    if make is None:
         return None
     builder = HloBuilder(f"looped_{node.opcode}")
     made: dict[HloInstruction, HloInstruction] = {}
     for operand in dict.fromkeys(node.operands):
         made[operand] = _input(builder, operand)
-    near = HloInstruction(node.opcode, node.name, _bare(node.array), (), dict(node.attrs))
+    near = HloInstruction(node.opcode, node.name, _bare(node.shape), (), dict(node.attrs))
     near.location = node.location
     near.computation = builder.computation
     emitter = Emitter(near, builder.computation)
@@ -55,22 +55,29 @@ def looped_module(node: HloInstruction, fits: Fits) -> HloModule | None:
 
 
 def _input(builder: HloBuilder, operand: HloInstruction) -> HloInstruction:
-    """An operand in the new module: a constant as it is, else a parameter."""
-    if operand.opcode == "constant":
-        attrs = dict(operand.attrs)
+    """An operand in the new module: a constant or positions as they are, else a parameter."""
+    if not _is_given(operand):
+        attrs, shape = dict(operand.attrs), _bare(operand.shape)
+        sources = [_input(builder, source) for source in operand.operands]
         return builder.computation.add(
-            HloInstruction("constant", operand.name, _bare(operand.array), (), attrs)
+            HloInstruction(operand.opcode, operand.name, shape, sources, attrs)
         )
-    return builder.parameter(_bare(operand.array))
+    return builder.parameter(_bare(operand.shape))
 
 
 def inputs_of(node: HloInstruction) -> list[HloInstruction]:
     """The operands that are parameters of the node's looped module, in their order."""
-    return [o for o in dict.fromkeys(node.operands) if o.opcode != "constant"]
+    return [o for o in dict.fromkeys(node.operands) if _is_given(o)]
 
 
-def _bare(shape: ArrayShape) -> ArrayShape:
-    return ArrayShape(shape.dtype, shape.dims)
+def _is_given(operand: HloInstruction) -> bool:
+    return operand.opcode != "constant" and not is_made_anew(operand)
+
+
+def _bare(shape: Shape) -> Shape:
+    if isinstance(shape, TupleShape):
+        return TupleShape(tuple(map(_bare, shape.elements)))
+    return ArrayShape(shape.dtype, shape.dims) if isinstance(shape, ArrayShape) else shape
 
 
 def _copied(called: HloComputation, module: HloModule) -> HloComputation:
@@ -94,13 +101,14 @@ def _transpose(e: Emitter, near: Instr, fits: Fits) -> Instr | None:
 
 
 def _reduce(e: Emitter, near: Instr, fits: Fits) -> Instr | None:
-    numbers = reduced_as_numbers(e, near)
-    if numbers is not None or len(near.operands) != 2 or near.array.rank == 0:
+    count = len(near.operands) // 2
+    numbers = reduced_as_numbers(e, near) if count == 1 else None
+    reduced, rank = near.dimensions, near.operands[0].array.rank
+    if numbers is not None or len(reduced) == rank:
         return numbers
-    kept = iter(range(near.array.rank))
-    reduced = near.dimensions
-    read = tuple(None if d in reduced else next(kept) for d in range(near.operands[0].array.rank))
-    return in_parts(e, near, fits, (read, ()), range(near.array.rank))
+    kept = iter(range(rank))
+    read = tuple(None if d in reduced else next(kept) for d in range(rank))
+    return in_parts(e, near, fits, (read,) * count + ((),) * count, range(rank - len(reduced)))
 
 
 def _broadcast(e: Emitter, near: Instr, fits: Fits) -> Instr | None:

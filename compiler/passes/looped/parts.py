@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 from compiler.hlo.dtypes import S32
 from compiler.hlo.ir import HloInstruction
-from compiler.hlo.shape import ArrayShape
-from compiler.rewrite.emitter import Emitter
+from compiler.hlo.shape import ArrayShape, Shape, TupleShape, leaves
+from compiler.rewrite.emitter import Emitter, result_of
 
 Dims = tuple[int, ...]
 Instr = HloInstruction
@@ -23,30 +23,42 @@ _ROUNDINGS = (1024, 128, 32, 8)
 def in_parts(e: Emitter, near: Instr, fits: Fits, reads: Reads, cut: Sequence[int]) -> Instr | None:
     """The operation part by part; `cut` are the dimensions of the result that are made shorter.
 
-    None where not even one element by itself fits.
+    Several results, of equal dimensions, come as a tuple. None where not even one element by itself fits.
     """
-    sizes = near.array.dims
+    shapes = leaves(near.shape)
+    sizes = shapes[0].dims
 
     def is_small(chunk: Dims) -> bool:
-        return fits(_part_of(near, reads, chunk)) and fits(update_of(near.array, chunk))
+        return fits(_part_of(near, reads, chunk)) and all(
+            fits(update_of(shape, chunk)) for shape in dict.fromkeys(shapes)
+        )
 
     chunk = small_enough(sizes, cut, is_small)
     if chunk is None:
         return None
     counts = part_counts(sizes, chunk)
+    carried = [o for o in dict.fromkeys(near.operands) if not is_made_anew(o)]
 
     def step(b: Emitter, number: Instr, state: list[Instr]) -> list[Instr]:
-        *operands, total = state
+        given, totals = state[: len(carried)], state[len(carried) :]
+        inside = dict(zip(carried, given, strict=True))
         starts = starts_of(b, number, sizes, chunk)
         parts = [
-            _slice_at(b, operand, read, starts, chunk)
-            for operand, read in zip(operands, reads, strict=True)
+            _slice_at(b, inside[operand], read, starts, chunk)
+            if operand in inside
+            else _made_at(b, operand, read, starts, chunk)
+            for operand, read in zip(near.operands, reads, strict=True)
         ]
         made = _again(b, near, parts, chunk)
-        return [*operands, b.dynamic_update_slice(total, b.apart(made), starts)]
+        stored = [
+            b.dynamic_update_slice(total, b.apart(result), starts)
+            for total, result in zip(totals, made, strict=True)
+        ]
+        return [*given, *stored]
 
-    empty = e.full(near.array.dtype, sizes, 0)
-    return e.loop(math.prod(counts), [*near.operands, empty], step)[-1]
+    empty = [e.full(shape.dtype, sizes, 0) for shape in shapes]
+    found = e.loop(math.prod(counts), [*carried, *empty], step)[len(carried) :]
+    return result_of(e, near, found)
 
 
 def update_in_parts(e: Emitter, near: Instr, fits: Fits) -> Instr | None:
@@ -135,8 +147,14 @@ def _part_of(near: Instr, reads: Reads, chunk: Dims) -> Instr:
         value(o.array.with_dims(_part_dims(o, read, chunk)))
         for o, read in zip(near.operands, reads, strict=True)
     ]
-    shape = near.array.with_dims(chunk)
-    return HloInstruction(near.opcode, near.name, shape, operands, dict(near.attrs))
+    return HloInstruction(near.opcode, near.name, _of(near, chunk), operands, dict(near.attrs))
+
+
+def _of(near: Instr, dims: Dims) -> Shape:
+    """What an operation of one or several results gives where those have other dimensions."""
+    if isinstance(near.shape, TupleShape):
+        return TupleShape(tuple(shape.with_dims(dims) for shape in leaves(near.shape)))
+    return near.array.with_dims(dims)
 
 
 def _part_dims(operand: Instr, read: tuple[int | None, ...], chunk: Dims) -> Dims:
@@ -157,6 +175,40 @@ def _slice_at(
     return b.dynamic_slice(operand, at, _part_dims(operand, read, chunk))
 
 
-def _again(b: Emitter, near: Instr, operands: Sequence[Instr], dims: Dims) -> Instr:
+def is_made_anew(operand: Instr) -> bool:
+    """Whether a part of an operand is made where it is needed: positions, or one number everywhere."""
+    if operand.opcode == "broadcast":
+        return operand.array.rank > 0 and is_made_anew(operand.operands[0])
+    return operand.opcode == "iota" or (operand.opcode == "constant" and operand.array.rank == 0)
+
+
+def _made_at(
+    b: Emitter,
+    operand: Instr,
+    read: tuple[int | None, ...],
+    starts: Sequence[Instr],
+    chunk: Dims,
+) -> Instr:
+    """A part of such an operand."""
+    shape = operand.array.with_dims(_part_dims(operand, read, chunk))
+    if operand.opcode == "constant":
+        return b.instruction("constant", (), dict(operand.attrs), operand.array)
+    if operand.opcode == "broadcast":
+        (source,) = operand.operands
+        inner = tuple(read[d] for d in operand.dimensions)
+        made = _made_at(b, source, inner, starts, chunk)
+        return b.broadcast(made, shape.dims, operand.dimensions)
+    place = read[operand.iota_dimension]
+    if place is None:
+        return b.iota(shape.dtype, shape.dims, operand.iota_dimension)
+    number = b.iota(S32, shape.dims, operand.iota_dimension)
+    return b.cast(b.add(number, b.broadcast(starts[place], shape.dims)), shape.dtype)
+
+
+def _again(b: Emitter, near: Instr, operands: Sequence[Instr], dims: Dims) -> list[Instr]:
+    """The results of the operation on parts of its operands."""
     attrs = {k: v for k, v in near.attrs.items() if k != "metadata"}
-    return b.instruction(near.opcode, operands, attrs, near.array.with_dims(dims))
+    made = b.instruction(near.opcode, operands, attrs, _of(near, dims))
+    if not isinstance(near.shape, TupleShape):
+        return [made]
+    return [b.get_tuple_element(made, k) for k in range(len(near.shape.elements))]
