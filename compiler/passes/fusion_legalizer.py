@@ -25,8 +25,7 @@ from compiler.passes.fusion import fuse
 from compiler.passes.fusion_cuts import Judge, cheaper, divided, in_periods
 from compiler.passes.fusion_parts import Part, results_of
 from compiler.passes.layout_assignment import assign_layouts
-from compiler.passes.looped.forms import LOOPED_KERNELS, inputs_of, looped_module
-from compiler.passes.looped.parts import is_made_anew
+from compiler.passes.looped.forms import LOOPED_KERNELS, inputs_of, is_given, looped_module
 from compiler.passes.memory_space_assignment import is_planned
 from compiler.passes.wrap_fusions import wrap_fusions
 from compiler.rewrite.graph import emit, remove_dead, replace
@@ -160,7 +159,7 @@ def _is_computed(node: HloInstruction) -> bool:
 
 def _only_operation(part: Part) -> HloInstruction | None:
     """The operation that a part consists of, all of whose operands are inputs or made of nothing."""
-    found = [n for n in part.nodes if n.opcode != "constant" and not is_made_anew(n)]
+    found = [n for n in part.nodes if is_given(n)]
     if not found:
         return None
     node, *results = found

@@ -56,7 +56,7 @@ def looped_module(node: HloInstruction, fits: Fits) -> HloModule | None:
 
 def _input(builder: HloBuilder, operand: HloInstruction) -> HloInstruction:
     """An operand in the new module: a constant or positions as they are, else a parameter."""
-    if not _is_given(operand):
+    if not is_given(operand):
         attrs, shape = dict(operand.attrs), _bare(operand.shape)
         sources = [_input(builder, source) for source in operand.operands]
         return builder.computation.add(
@@ -67,10 +67,11 @@ def _input(builder: HloBuilder, operand: HloInstruction) -> HloInstruction:
 
 def inputs_of(node: HloInstruction) -> list[HloInstruction]:
     """The operands that are parameters of the node's looped module, in their order."""
-    return [o for o in dict.fromkeys(node.operands) if _is_given(o)]
+    return [o for o in dict.fromkeys(node.operands) if is_given(o)]
 
 
-def _is_given(operand: HloInstruction) -> bool:
+def is_given(operand: HloInstruction) -> bool:
+    """Whether an operand is an input of loops, none that they make themselves where they need it."""
     return operand.opcode != "constant" and not is_made_anew(operand)
 
 
