@@ -117,8 +117,10 @@ def is_large(d: GatherDims, chip: Memories) -> bool:
     """Whether slices are sent for part by part: the operand is too large to lie in VMEM, or much
     larger than what is read of it; of rows, the indices too large for VMEM or SMEM."""
     if has_rows(d):
-        held = 2 * byte_size(d.indices.array.with_layout(None))
+        indices = d.indices.array
         words = math.prod(d.gather.array.dims[i] for i in d.batch_dims) * len(d.start_map)
+        whole = VREG_TILE_BYTES * box_vreg_tiles(indices, indices.dims) + 4 * words
+        held = max(2 * byte_size(indices.with_layout(None)), whole)
         is_staged = words <= min(STAGED_WORDS, chip.smem_words // 2)
         is_held = held <= HELD_SHARE * chip.vmem_bytes
         return not is_staged or not is_held or is_wide(d, chip.vmem_bytes)
@@ -137,7 +139,12 @@ def is_padded(d: GatherDims) -> bool:
 
 
 def is_wide(d: GatherDims, vmem_bytes: int) -> bool:
-    """Whether some rows of a packed type, which are put together in VMEM, do not fit."""
+    """Whether some rows of a packed type, which are put together in VMEM, do not fit.
+
+    Whole matrices are never put together: each is a piece of its own.
+    """
     array = d.operand.array
+    if len(d.start_map) + len(d.operand_batch) < array.rank - 1 and has_rows(d):
+        return False
     row_bytes = 8 * array.dtype.packing * -(-array.dims[-1] // 128) * 512
     return array.dtype.packing > 1 and row_bytes > _ROW_SHARE * vmem_bytes

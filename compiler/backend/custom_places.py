@@ -20,7 +20,14 @@ from dataclasses import dataclass, replace
 from compiler.analysis import vmem_shares
 from compiler.analysis.fourier_grid import fourier_grid
 from compiler.analysis.fusion_body import fusion_body
-from compiler.analysis.gather_dims import GatherDims, gather_dims, has_rows, is_large, is_wide
+from compiler.analysis.gather_dims import (
+    GatherDims,
+    gather_dims,
+    has_rows,
+    is_flat,
+    is_large,
+    is_wide,
+)
 from compiler.analysis.kernel_vmem import held_rows, stream_rows
 from compiler.analysis.network_sort_grid import fits, network_grid
 from compiler.analysis.scatter_dims import (
@@ -98,6 +105,20 @@ def _gather(fusion: HloInstruction, root: HloInstruction, chip: Chip) -> CustomP
     return next(
         (CustomPlaces(p.vmem_bytes, {}) for p in _scoped(chip) if _sends(fusion, dims, p)), None
     )
+
+
+def gather_fits(fusion: HloInstruction, chip: Chip) -> bool:
+    """Whether VMEM holds what the kernel of a gather does; one in flat form takes what there is."""
+    dims = gather_dims(fusion.calls.root_instruction)
+    if is_flat(dims):
+        return True
+    if not takes_elements(dims, chip):
+        return not is_large(dims, chip)
+    try:
+        element_plan(fusion, fusion_body(fusion), dims, chip)
+    except UnsupportedError:
+        return False
+    return True
 
 
 def _elements(fusion: HloInstruction, dims: GatherDims, chip: Chip) -> CustomPlaces | None:

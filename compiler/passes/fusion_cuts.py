@@ -20,6 +20,7 @@ from compiler.analysis.tiled_layout import byte_size
 from compiler.analysis.window_cost import window_moves
 from compiler.analysis.window_planner import WindowPlanner
 from compiler.analysis.window_search import plan_update
+from compiler.backend.custom_places import gather_fits
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait, with_any, with_trait
@@ -82,7 +83,9 @@ class Judge:
         return any(self.has_windows(_alone(node, kind)) for kind in sorted(kinds))
 
     def kernel_fits(self, fusion: HloInstruction) -> bool:
-        """Whether the kernel of a dynamic-update-slice has windows."""
+        """Whether the kernel of a dynamic-update-slice, or of a gather, has windows."""
+        if fusion.calls.root_instruction.opcode == "gather":
+            return gather_fits(fusion, self.planner.chip)
         body = fusion_body(fusion)
         try:
             plan_update(fusion, body, self.planner.chip)

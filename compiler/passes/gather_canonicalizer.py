@@ -56,7 +56,7 @@ def canonicalize_gathers(module: HloModule, context: PassContext) -> bool:
         found = [i for i in computation if i.opcode == "gather"]
         changed = [i for i in found if _becomes_flat(gather_dims(i), chip)]
         for gather in changed:
-            replace(gather, _flat(gather_dims(gather)))
+            replace(gather, flat_gather(gather_dims(gather)))
         if units or columns or apart or changed:
             computation.sort()
         context.counts["gathers"] += units + len(columns) + len(apart) + len(changed)
@@ -149,7 +149,8 @@ def _of_rows(d: GatherDims, column: int) -> HloInstruction:
     return make.transpose(made, tuple(back))
 
 
-def _flat(d: GatherDims) -> HloInstruction:
+def flat_gather(d: GatherDims) -> HloInstruction:
+    """The same result by a gather in flat form, beside this one."""
     result = d.gather.array
     order = tuple(range(len(d.batch_dims)))
     if not d.indices_batch:

@@ -11,6 +11,7 @@ the result in parts small enough, one after the other. A part may be one element
     concatenate            of halves of its operands
     reshape                through one dimension: rows are laid end to end, then cut anew
     dynamic-update-slice   of parts of the update
+    gather                 with one dimension that numbers slices, in parts of its kernel's own
 
 The module is HLO before fusion. It costs what its kernels cost: two or three a part. There is none
 where not even one element fits.
@@ -20,10 +21,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from compiler.analysis.gather_dims import gather_dims, is_flat
 from compiler.hlo.builder import HloBuilder
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.shape import ArrayShape, Shape, TupleShape
 from compiler.passes.expanders.predicate_reductions import reduced_as_numbers
+from compiler.passes.gather_canonicalizer import flat_gather
 from compiler.passes.looped.dots import dot_in_parts
 from compiler.passes.looped.parts import Fits, Instr, in_parts, is_made_anew, update_in_parts
 from compiler.passes.looped.reshapes import reshape_in_parts
@@ -126,6 +129,12 @@ def _concatenate(e: Emitter, near: Instr, _: Fits) -> Instr | None:
     return e.join([e.apart(e.join(half, axis)) for half in halves], axis)
 
 
+def _gather(_: Emitter, near: Instr, fits: Fits) -> Instr | None:
+    """With slices that one dimension numbers: an operand of any size is read slice by slice then."""
+    dims = gather_dims(near)
+    return None if is_flat(dims) else flat_gather(dims)
+
+
 _FORMS: dict[str, Callable[[Emitter, Instr, Fits], Instr | None]] = {
     "transpose": _transpose,
     "reduce": _reduce,
@@ -133,7 +142,8 @@ _FORMS: dict[str, Callable[[Emitter, Instr, Fits], Instr | None]] = {
     "dot": dot_in_parts,
     "dynamic-update-slice": update_in_parts,
     "concatenate": _concatenate,
+    "gather": _gather,
     "reshape": reshape_in_parts,
 }
-LOOPED_KERNELS = frozenset({"dynamic-update-slice"})
+LOOPED_KERNELS = frozenset({"dynamic-update-slice", "gather"})
 """Those of them that have a kernel of their own."""
