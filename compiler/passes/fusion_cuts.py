@@ -10,7 +10,7 @@ come in classes, the likeliest to help first:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace as replace_fields
 from itertools import islice
 
@@ -28,6 +28,7 @@ from compiler.hlo.shape import ArrayShape, TupleShape, leaves
 from compiler.passes.fusion_parts import Part
 from compiler.passes.layout_assignment import with_default_layout
 from compiler.passes.wrap_fusions import fusion_kind
+from tpu_sim.isa.chips import Chip
 
 _INDEX_WORK = with_trait(Trait.INDEX_MAP) | {"concatenate", "pad"}
 _NEVER_STORED = with_any(Trait.GIVEN | Trait.FORWARDS) | {"iota"}
@@ -83,15 +84,9 @@ class Judge:
         return any(self.has_windows(_alone(node, kind)) for kind in sorted(kinds))
 
     def kernel_fits(self, fusion: HloInstruction) -> bool:
-        """Whether the kernel of a dynamic-update-slice, or of a gather, has windows."""
-        if fusion.calls.root_instruction.opcode == "gather":
-            return gather_fits(fusion, self.planner.chip)
-        body = fusion_body(fusion)
-        try:
-            plan_update(fusion, body, self.planner.chip)
-        except UnsupportedError:
-            return False
-        return True
+        """Whether VMEM holds what the kernel of a kCustom fusion does, as far as that is known."""
+        fits = _OWN_KERNELS.get(fusion.calls.root_instruction.opcode)
+        return fits is None or fits(fusion, self.planner.chip)
 
     def cycles(self, part: Part) -> int:
         """What a part with windows is estimated to take."""
@@ -137,6 +132,23 @@ class Judge:
             kinds = (k for k in part.kinds() if self.has_windows(part.trial(k)))
             self.known[part] = next(kinds, "")
         return self.known[part]
+
+
+def _has_update(fusion: HloInstruction, chip: Chip) -> bool:
+    """Whether the kernel of a dynamic-update-slice has windows."""
+    body = fusion_body(fusion)
+    try:
+        plan_update(fusion, body, chip)
+    except UnsupportedError:
+        return False
+    return True
+
+
+_OWN_KERNELS: dict[str, Callable[[HloInstruction, Chip], bool]] = {
+    "dynamic-update-slice": _has_update,
+    "gather": gather_fits,
+}
+"""Operations with a kernel of their own that have other forms, and whether VMEM holds what it does."""
 
 
 def _alone(node: HloInstruction, kind: str) -> HloInstruction:

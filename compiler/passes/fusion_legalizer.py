@@ -25,7 +25,7 @@ from compiler.passes.fusion import fuse
 from compiler.passes.fusion_cuts import Judge, cheaper, divided, in_periods
 from compiler.passes.fusion_parts import Part, results_of
 from compiler.passes.layout_assignment import assign_layouts
-from compiler.passes.looped.forms import LOOPED_KERNELS, inputs_of, is_given, looped_module
+from compiler.passes.looped.forms import inputs_of, is_given, looped_module
 from compiler.passes.memory_space_assignment import is_planned
 from compiler.passes.wrap_fusions import wrap_fusions
 from compiler.rewrite.graph import emit, remove_dead, replace
@@ -85,8 +85,7 @@ class _Legalizer:
         """Whether this is an operation with a kernel of its own that has no windows."""
         if fusion.opcode != "fusion" or fusion.kind != "kCustom":
             return False
-        root = fusion.calls.root_instruction
-        return root.opcode in LOOPED_KERNELS and not self.judge.kernel_fits(fusion)
+        return not self.judge.kernel_fits(fusion)
 
     def _operation_apart(self, fusion: HloInstruction) -> list[Part]:
         """The operation of such a kernel, and before it what makes its operands."""

@@ -145,5 +145,3 @@ _FORMS: dict[str, Callable[[Emitter, Instr, Fits], Instr | None]] = {
     "gather": _gather,
     "reshape": reshape_in_parts,
 }
-LOOPED_KERNELS = frozenset({"dynamic-update-slice", "gather"})
-"""Those of them that have a kernel of their own."""
