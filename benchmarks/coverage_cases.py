@@ -128,6 +128,12 @@ def _elementwise() -> dict[str, _Row]:
         "reduce-precision": _Row(
             _FLOAT, f"{_P} ROOT r = A reduce-precision(p), exponent_bits=4, mantissa_bits=1"
         ),
+        "running-total": _Row(
+            "",
+            "p = A[1,4,8,128] parameter(0) ROOT r = A[1,4,8,128] running-total(p), dimensions={2}, "
+            "kind=add",
+            only=("f32",),
+        ),
         "select": _Row(_ANY, f"{_PQ} c = pred[{DIMS}] parameter(2) ROOT r = A select(c, p, q)"),
         "sign": _Row("SFC", f"{_P} ROOT r = A sign(p)"),
         "stochastic-convert": _Row(

@@ -89,6 +89,7 @@ MAKERS: dict[tuple[str, str], tuple[Maker, Freedom]] = {
     ("custom-call-expander", "topk"): (texts.topk, Freedom.NONE),
     ("topk-expander", "topk"): (texts.topk, Freedom.NONE),
     ("reduce-window-expander", "reduce-window"): (texts.reduce_window, ANY_ORDER),
+    ("running-totals", "reduce-window"): (texts.running_total, ANY_ORDER),
     ("tap-expander", "reduce-window"): (texts.reduce_window, ANY_ORDER),
     ("tap-expander", "convolution"): (texts.convolution, ANY_ORDER),
     ("convolution-canonicalizer", "convolution"): (texts.convolution, ANY_ORDER),

@@ -218,6 +218,26 @@ def reduce_window(g: Generator, dtypes: tuple[str, ...] = WINDOWED) -> HloModule
     return t.module(f"{result} reduce-window({x}, {init}), window={window}, to_apply={f}")
 
 
+def running_total(g: Generator) -> HloModule:
+    """All before, or behind, along one dimension of an array of some hundred registers."""
+    t = Text(g)
+    dtype = g.choose(("f32", "s32", "u32", "bf16", "s8", "u16"))
+    is_float = BY_NAME[dtype].is_float
+    kind = g.choose(("add", "maximum", "minimum") if is_float else ("add", "maximum", "and", "xor"))
+    along, beside = g.integer(200, 600), g.integer(500, 900)
+    dims, dim = g.choose((((along, beside), 0), ((beside, along), 1), ((2, along, beside // 2), 1)))
+    is_reverse = g.chance(0.5)
+    words = {"size": [1] * len(dims), "pad": ["0_0"] * len(dims)}
+    words["size"][dim] = dims[dim]
+    words["pad"][dim] = f"0_{dims[dim] - 1}" if is_reverse else f"{dims[dim] - 1}_0"
+    window = " ".join(f"{name}={'x'.join(map(str, values))}" for name, values in words.items())
+    x = t.input(dtype, dims, edges=0.0 if kind == "add" and is_float else 0.1)
+    init = t.constant(dtype, identity(kind, BY_NAME[dtype]) if kind != "add" else 0)
+    f = t.scalar(dtype, f"{kind}(a, b)")
+    result = shape(dtype, dims)
+    return t.module(f"{result} reduce-window({x}, {init}), window={{{window}}}, to_apply={f}")
+
+
 def widened_window(g: Generator) -> HloModule:
     """Narrow numbers, summed in a wider type."""
     t = Text(g)

@@ -122,6 +122,15 @@ class SortCosts(Costs):
     looped_array = Cost(90, Unit.LOAD, _MEASURED, "an array in it")
 
 
+class RunningCosts(Costs):
+    """Of a register of a running total."""
+
+    doubled = Cost(7, Unit.VALU, _MEASURED, "a step of whole arrays: shifted, and combined")
+    lanes = Cost(12, Unit.XLU, _ASSUMED, "a register whose lanes follow each other, in a kernel")
+    sublanes = Cost(6, Unit.XLU, _ASSUMED, "one whose sublanes do")
+    elements = Cost(2, Unit.STORE, _ASSUMED, "one that follows another as it is")
+
+
 class ConvolutionCosts(Costs):
     """Of convolutions, whose operands are put together of pieces: parts of a register."""
 

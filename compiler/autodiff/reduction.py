@@ -361,6 +361,7 @@ REDUCTION_RULES: dict[str, Rule] = {
     "rng": Refused("draw numbers between constants, and scale them"),
     "rng-bit-generator": Constant(_RANDOM),
     "rng-get-and-update-state": Constant(_RANDOM),
+    "running-total": Refused("passes make it after differentiation"),
     "scan": Expansion(scan_expansion),
     "select-and-scatter": _SelectAndScatter(),
     "sort": _Sort(),

@@ -7,6 +7,7 @@
     update      what is updated, what it is updated with
     network-sort    its operands and results
     pair-fft    the parts of its operand and of its result
+    running-total   its operand and result
 
 Index vectors of rows go from HBM to the scalar unit. `scope_bytes` is the least part of VMEM in which the
 kernel is cut as it would be in all of it.
@@ -30,6 +31,7 @@ from compiler.analysis.gather_dims import (
 )
 from compiler.analysis.kernel_vmem import held_rows, stream_rows
 from compiler.analysis.network_sort_grid import fits, network_grid
+from compiler.analysis.running_grid import running_grid
 from compiler.analysis.scatter_dims import (
     ScatterDims,
     has_numbers_last,
@@ -244,10 +246,18 @@ def _sort(fusion: HloInstruction, root: HloInstruction, chip: Chip) -> CustomPla
     return CustomPlaces(scope, moves, cut.is_disjoint)
 
 
+def _running(fusion: HloInstruction, root: HloInstruction, chip: Chip) -> CustomPlaces | None:
+    cut = running_grid(root, chip)
+    scope = next(part.vmem_bytes for part in _scoped(chip) if running_grid(root, part) == cut)
+    moves = {node: byte_size(root.array) for node in (*root.operands, root)}
+    return CustomPlaces(scope, moves, cut.is_disjoint)
+
+
 _FINDERS: dict[str, Callable[[HloInstruction, HloInstruction, Chip], CustomPlaces | None]] = {
     "dynamic-update-slice": _update,
     "gather": _gather,
     "network-sort": _sort,
     "pair-fft": _transform,
+    "running-total": _running,
     "scatter": _scatter,
 }

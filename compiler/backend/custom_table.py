@@ -11,6 +11,7 @@ from compiler.backend.exchange.kernels import emit_all_to_all
 from compiler.backend.exchange.permute import emit_permute
 from compiler.backend.exchange.reduce import emit_reduce_scatter
 from compiler.backend.fourier.kernel import emit_fft
+from compiler.backend.running_total.kernel import emit_running_total
 from compiler.backend.sorting.kernel import emit_network_sort
 
 CUSTOM_EMITTERS: dict[str, CustomEmitter] = {
@@ -22,5 +23,6 @@ CUSTOM_EMITTERS: dict[str, CustomEmitter] = {
     "network-sort": emit_network_sort,
     "pair-fft": emit_fft,
     "reduce-scatter": emit_reduce_scatter,
+    "running-total": emit_running_total,
     "scatter": emit_scatter,
 }

@@ -154,6 +154,7 @@ CONTRACTS: Mapping[str, Contract] = {
     "lane-packing": Contract(requires=(BARE_SHAPES, NO_CALLS, FLAT_TUPLES)),
     "convolution-canonicalizer": Contract(requires=(BARE_SHAPES,)),
     "convolution-folding": Contract(requires=(BARE_SHAPES,)),
+    "running-totals": Contract(requires=(BARE_SHAPES,)),
     "tap-expander": Contract(requires=(BARE_SHAPES,)),
     "reduce-window-expander": Contract(requires=(BARE_SHAPES,), establishes=(NO_REDUCE_WINDOW,)),
     "select-and-scatter-expander": Contract(

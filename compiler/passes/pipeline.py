@@ -69,6 +69,7 @@ from compiler.passes.pair_types.sub_byte import widen_sub_byte
 from compiler.passes.pass_manager import FunctionPass, Pass, PassManager, PassTiming
 from compiler.passes.port_layout import lay_out_ports
 from compiler.passes.row_alignment import align_rows
+from compiler.passes.running_totals import make_running_totals
 from compiler.passes.scatter_canonicalizer import canonicalize_scatters
 from compiler.passes.scheduling import schedule
 from compiler.passes.sharding_propagation import propagate_shardings
@@ -119,6 +120,7 @@ PASSES: dict[str, Pass] = {
         FunctionPass("lane-packing", pack_lanes),
         FunctionPass("convolution-canonicalizer", canonicalize_convolutions),
         FunctionPass("convolution-folding", fold_convolutions),
+        FunctionPass("running-totals", make_running_totals),
         FunctionPass("tap-expander", expand_taps),
         FunctionPass("topk-expander", expand_topk),
         FunctionPass("sorted-scatters", sort_scatters),
@@ -212,6 +214,7 @@ PIPELINE: tuple[str, ...] = (
     "convolution-canonicalizer",
     "port-layout",
     "convolution-folding",
+    "running-totals",
     "tap-expander",
     "reduce-window-expander",
     "select-and-scatter-expander",
@@ -333,6 +336,8 @@ MUST_PRECEDE: tuple[Edge, ...] = (  # besides `facts.order_of_facts`
     ("custom-call-expander", "topk-expander", "a TopK call becomes a topk"),
     ("custom-call-expander", "sort-expander", "a large or approximate top-k becomes a sort"),
     ("tap-expander", "reduce-window-expander", "a running total doubles its shifts"),
+    ("running-totals", "tap-expander", "what has a kernel of its own doubles no shifts"),
+    ("running-totals", "dimension-order", "a total is taken in any order of dimensions"),
     ("sorted-scatters", "sort-expander", "it makes sorts"),
     ("sort-kernels", "sort-expander", "what a kernel of its own sorts needs no network"),
     ("sort-expander", "pair-types", "comparators are applied to whole arrays first"),

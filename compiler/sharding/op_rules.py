@@ -94,6 +94,7 @@ NO_RULE: dict[str, str] = {
     "recv-done": _HOST,
     "rng-bit-generator": "its state is needed whole to make any part of its numbers",
     "rng-get-and-update-state": "its state is one for the program",
+    "running-total": _LATER,
     "scaled-dot": _OPAQUE,
     "scan": _OPAQUE,
     "send": _HOST,

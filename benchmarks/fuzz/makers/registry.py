@@ -42,6 +42,7 @@ EXCLUDED = {
     "multiply-add": "made by passes, not part of XLA's HLO",
     "network-sort": "made by passes, not part of XLA's HLO",
     "pair-fft": "made by passes, not part of XLA's HLO",
+    "running-total": "made by passes, not part of XLA's HLO",
     "ragged-all-to-all": "of several participants only: refused by name",
 }
 """Opcodes no maker gives, and why."""

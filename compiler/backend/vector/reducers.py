@@ -36,6 +36,26 @@ _ROWS = {
 }
 
 
+def monoid_row(monoid: str, dtype: DType) -> str:
+    """Suffix of the rows that combine values of a type, such as ``add.f32`` or ``or``."""
+    name = _ROWS[monoid]
+    if name in ("and", "or", "xor"):
+        return name
+    if value_class(dtype) == "m":
+        return {"add": "or", "max": "or", "mul": "and", "min": "and"}[name]
+    is_plain = dtype.is_float or name in ("max", "min")
+    return f"{name}.{compare_type(dtype) if is_plain else 's32'}"
+
+
+def identity_bits(monoid: str, dtype: DType) -> int:
+    """The identity of a monoid, as an immediate; 0.0 for a sum of floats."""
+    value = identity(monoid, dtype)
+    assert value is not None
+    if dtype.is_float:
+        return 0 if monoid == "add" else f32_bits(float(value))
+    return int(value) - (1 << 32) if value >= 1 << 31 else int(value)
+
+
 @dataclass(frozen=True)
 class Reducer:
     """The `to_apply` of a reduce: `monoid` is its opcode when it is one of the common ones."""
@@ -47,22 +67,11 @@ class Reducer:
     @property
     def fold_name(self) -> str:
         """Suffix of the fold rows, such as ``add.f32`` or ``or``."""
-        name = _ROWS[self.monoid]
-        dtype = self.dtypes[0]
-        if name in ("and", "or", "xor"):
-            return name
-        if value_class(dtype) == "m":
-            return {"add": "or", "max": "or", "mul": "and", "min": "and"}[name]
-        is_plain = dtype.is_float or name in ("max", "min")
-        return f"{name}.{compare_type(dtype) if is_plain else 's32'}"
+        return monoid_row(self.monoid, self.dtypes[0])
 
     def identity_bits(self) -> int:
         """The monoid's identity, as an immediate; 0.0 for a sum of floats, whose start is known."""
-        value = identity(self.monoid, self.dtypes[0])
-        assert value is not None
-        if self.dtypes[0].is_float:
-            return 0 if self.monoid == "add" else f32_bits(float(value))
-        return int(value) - (1 << 32) if value >= 1 << 31 else int(value)
+        return identity_bits(self.monoid, self.dtypes[0])
 
     def combine(self, ops: Ops, a: State, b: State) -> State:
         """a `op` b; the earlier elements are in a."""

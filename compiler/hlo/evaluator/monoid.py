@@ -61,6 +61,18 @@ _OPERATIONS: dict[str, _Operation] = {
 }
 
 
+def running_total(kind: str, array: Array, axis: int, *, is_reverse: bool) -> Array:
+    """Each element combined with all before it along an axis, or behind it. Sums start at +0.0."""
+    moved = np.moveaxis(array, axis, 0)
+    moved = moved[::-1] if is_reverse else moved
+    combine, total = _OPERATIONS[kind].combine, np.empty_like(moved)
+    for place, values in enumerate(moved):
+        total[place] = combine(total[place - 1], values) if place else values
+    if kind == "add":
+        total = np.add(total, array.dtype.type(0))
+    return np.moveaxis(total[::-1] if is_reverse else total, 0, axis)
+
+
 def monoid_of(body: HloComputation) -> Monoid | None:
     """Recognise ``op(param 0, param 1)`` in either order, also computed wider than its type."""
     root = body.root_instruction

@@ -23,7 +23,7 @@ from compiler.hlo.evaluator.context import (
     Value,
     storage_dtype,
 )
-from compiler.hlo.evaluator.monoid import monoid_of
+from compiler.hlo.evaluator.monoid import monoid_of, running_total
 from compiler.hlo.evaluator.movement import pad_array
 from compiler.hlo.evaluator.numerics import cast_exactly_once, widen
 from compiler.hlo.ir import HloComputation, HloInstruction
@@ -207,6 +207,12 @@ def _batch_norm_grad(ctx: Context, instr: HloInstruction, operands: Operands) ->
     return _packed(ctx, instr, [grad_operand, grad_scale.reshape(-1), grad_offset.reshape(-1)])
 
 
+def _running_total(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
+    (axis,) = instr.dimensions
+    total = running_total(instr.kind, operands[0], axis, is_reverse=instr.is_reverse)
+    return _packed(ctx, instr, [total])
+
+
 REDUCTION_HANDLERS: dict[str, Handler] = {
     "batch-norm-grad": _batch_norm_grad,
     "batch-norm-inference": _batch_norm_inference,
@@ -214,6 +220,7 @@ REDUCTION_HANDLERS: dict[str, Handler] = {
     "map": _map,
     "reduce": _reduce,
     "reduce-window": _reduce_window,
+    "running-total": _running_total,
     "select-and-scatter": _select_and_scatter,
 }
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from compiler.hlo.dtypes import BY_NAME, C64, F32, F64, S32, real_type
+from compiler.hlo.dtypes import BY_NAME, C64, F32, F64, S32, U32, real_type
 from compiler.hlo.fourier import has_kernel, root_rows
+from compiler.hlo.identities import MONOIDS, identity
 from compiler.hlo.network import may_sort
 from compiler.hlo.ops.declaration import (
     APPLY,
@@ -110,6 +111,20 @@ def _network_sort(q: Inference) -> Shape:
         may_sort(major, rows, columns, lanes), f"{dims_text(operands[0])}, {lanes} lanes a line"
     )
     return one_or_tuple([plain(S32, (major, rows, columns))] * len(results))
+
+
+def _running_total(q: Inference) -> Shape:
+    """Not XLA's, but made by passes: each element combined, by the binary operation `kind`, with all before
+    it along a dimension, or behind it with `is_reverse`. s32, u32 or f32, of rank 1 or more."""
+    operand = q.array(0)
+    q.require(operand.dtype in (F32, S32, U32), f"{operand.dtype}, want f32, s32 or u32")
+    dims = q.dims_in_range("dimensions", operand.rank)
+    q.require(len(dims) == 1, "want one dimension")
+    q.require(0 not in operand.dims, f"{dims_text(operand)} has no elements")
+    kind = q.attrs.get("kind")
+    q.require(kind in MONOIDS, f"kind={kind}, want one of {', '.join(sorted(MONOIDS))}")
+    q.require(identity(str(kind), operand.dtype) is not None, f"no {kind} of {operand.dtype}")
+    return plain(operand.dtype, operand.dims)
 
 
 def _topk(q: Inference) -> Shape:
@@ -298,6 +313,13 @@ OPS = (
             AttributeRow("is_associative", filled="false"),
             *APPLY,
         ),
+    ),
+    Op(
+        "running-total",
+        1,
+        _running_total,
+        T.UNREAD,
+        (*DIMENSIONS, *words("kind"), *flags("is_reverse")),
     ),
     Op(
         "select-and-scatter",

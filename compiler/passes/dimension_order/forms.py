@@ -124,6 +124,10 @@ def _reduce_window(instr: Instr, orders: tuple[Order, ...], wanted: Order) -> Fo
     return Form((wanted,) * count + ((),) * count, wanted)
 
 
+def _running_total(instr: Instr, orders: tuple[Order, ...], wanted: Order) -> Form:
+    return Form((wanted,), wanted)
+
+
 def _reshape(instr: Instr, orders: tuple[Order, ...], wanted: Order) -> Form:
     source, target = instr.operands[0].array.dims, instr.array.dims
     given = carried(source, target, orders[0])
@@ -183,6 +187,7 @@ _FORMS = {
     "dot": _dot,
     "convolution": _convolution,
     "reduce-window": _reduce_window,
+    "running-total": _running_total,
     "select-and-scatter": _update,
 }
 """Operations with a form of their own; the others are `plain`."""
@@ -192,12 +197,17 @@ def is_movable(instr: Instr) -> bool:
     """Whether an operation has a form other than the plain one."""
     if instr.opcode == "dot":
         return may_be_in_lanes(instr) or is_row_dot(instr)
-    return is_fused(instr) or is_indexed(instr)
+    return is_fused(instr) or is_indexed(instr) or _is_alone(instr)
+
+
+def _is_alone(instr: Instr) -> bool:
+    """Whether an operation has a kernel of its own, which takes its array in any order."""
+    return instr.opcode == "running-total"
 
 
 def is_fused(instr: Instr) -> bool:
     """Whether an operation is likely a part of a kernel with those beside it; a small dot is, in lanes."""
-    return instr.opcode in _FORMS or is_elementwise(instr)
+    return (instr.opcode in _FORMS and not _is_alone(instr)) or is_elementwise(instr)
 
 
 def ties(instr: Instr) -> Iterator[tuple[End, End]]:
@@ -217,7 +227,7 @@ def ties(instr: Instr) -> Iterator[tuple[End, End]]:
             yield from _dot_ties(instr)
     elif is_indexed(instr):
         yield from indexed_ties(instr)
-    elif is_fused(instr):
+    elif is_fused(instr) or _is_alone(instr):
         rank = result_shape(instr).rank
         for slot, operand in enumerate(instr.operands):
             if operand.array.rank == rank and (is_elementwise(instr) or slot in _data_slots(instr)):

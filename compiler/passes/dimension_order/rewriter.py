@@ -262,6 +262,7 @@ _ATTRIBUTES: dict[str, Callable[[Instr, Form], Attrs]] = {
     "scatter": _scatter,
     "convolution": _labels,
     "reduce-window": _window,
+    "running-total": _places,
     "select-and-scatter": _window,
 }
 

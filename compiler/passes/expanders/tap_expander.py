@@ -35,6 +35,7 @@ from compiler.passes.convolution_loop import add_taps_in_a_loop
 from compiler.passes.dimension_order.arrays import HANDED_ON
 from compiler.passes.dot_canonicalizer import rows_fill_lanes
 from compiler.passes.expanders.plane_taps import taps_of_planes
+from compiler.passes.expanders.running_dims import running_dim
 from compiler.passes.expanders.weighted_taps import has_few_features, weighted_taps
 from compiler.passes.expanders.window_taps import (
     ordered_kernel,
@@ -97,7 +98,7 @@ def _reduce_window(instr: HloInstruction) -> HloInstruction | None:
     kind = reducer_kind(instr.to_apply)
     if kind is None or not has_identity_init(instr) or any(d.reversal for d in window):
         return None
-    running = _running_dim(operand, window)
+    running = running_dim(operand, window)
     size = math.prod(d.size for d in window)
     is_short = size <= MAX_SEQUENTIAL and operand.array.element_count <= MAX_SEQUENTIAL_ELEMENTS
     if running is not None and not is_short:
@@ -129,20 +130,6 @@ def _tree(like: HloInstruction, kind: str, parts: list[HloInstruction]) -> HloIn
         ]
         parts = pairs + parts[len(pairs) * 2 :]
     return parts[0]
-
-
-def _running_dim(operand: HloInstruction, window: tuple[WindowDim, ...]) -> tuple[int, bool] | None:
-    """The dimension of a running total and whether it runs backwards; None if it is not one."""
-    wide = [i for i, d in enumerate(window) if d != WindowDim(1)]
-    if len(wide) != 1:
-        return None
-    dim, d = wide[0], window[wide[0]]
-    size = operand.array.dims[dim]
-    if d.size != size or (d.stride, d.base_dilation, d.window_dilation) != (1, 1, 1):
-        return None
-    if (d.pad_low, d.pad_high) == (size - 1, 0):
-        return dim, False
-    return (dim, True) if (d.pad_low, d.pad_high) == (0, size - 1) else None
 
 
 def _running_total(instr: HloInstruction, kind: str, dim: int, is_backward: bool) -> HloInstruction:

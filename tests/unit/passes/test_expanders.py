@@ -9,7 +9,7 @@ import pytest
 from compiler.hlo.evaluator import evaluate
 from compiler.hlo.parser import parse_module
 from compiler.passes.context import PassContext
-from compiler.passes.pipeline import PASSES, run_pipeline
+from compiler.passes.pipeline import PASSES, PIPELINE, run_pipeline
 from tests.support.expansions import on_machine
 from tpu_sim.isa.chips import load_chip
 
@@ -175,7 +175,7 @@ def test_a_long_running_sum_is_cut_into_kernels_that_repeat_little() -> None:
         window="size=4096x1 pad=4095_0x0_0",
     )
     module = parse_module(text)
-    run_pipeline(module, load_chip("v5e"))
+    run_pipeline(module, load_chip("v5e"), passes=[p for p in PIPELINE if p != "running-totals"])
     bodies = [i.attrs["calls"] for i in module.entry if i.opcode == "fusion"]
     adds = [sum(i.opcode == "add" for i in body) for body in bodies]  # type: ignore[attr-defined]
     assert sum(adds) >= 12
