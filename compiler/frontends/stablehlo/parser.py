@@ -239,7 +239,7 @@ class _Build(Transformer[Token, None]):
             elif isinstance(child, Token):
                 op.signature = str(child)
         if op.name == "func.func":
-            _generic_function(op)
+            generic_function(op)
         elif op.name == "builtin.module":
             op.name = "module"
         elif op.name == "sdy.mesh":
@@ -447,7 +447,7 @@ def _take_results(children: list[Child]) -> tuple[list[tuple[str, int]], list[Ch
     return results, children[1:]
 
 
-def _generic_function(op: Operation) -> None:
+def generic_function(op: Operation) -> None:
     """Give the generic form of a function what the pretty form has."""
     if op.regions and not op.regions[0].operations:
         op.regions = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compiler.frontends.stablehlo.bytecode import bytecode_to_text
+from compiler.frontends.models import parse_model
 from compiler.frontends.stablehlo.locations import Locations, metadata_text
 from compiler.frontends.stablehlo.lowering import parse_stablehlo
 from compiler.hlo.origins import origins_of
@@ -101,5 +101,5 @@ def test_bytecode_has_them_too() -> None:
     }"""
     version = stablehlo.get_current_version()
     artifact = stablehlo.serialize_portable_artifact_str(text, version)
-    module = parse_stablehlo(bytecode_to_text(artifact))
+    module = parse_model(artifact)
     assert origins_of(module.entry.root_instruction) == (Origin("f/neg", "m.py", 2),)

@@ -28,18 +28,22 @@ def kind(array: Array) -> str:
     return f"tensor<{'x'.join([*map(str, array.shape), KINDS[array.dtype]])}>"
 
 
-def run(body: str, arguments: list[Array], results: list[Array]) -> list[Array]:
-    """Evaluate ``%r... = body`` where TYPES stands for the functional signature."""
+def function_text(body: str, arguments: list[Array], results: list[Array]) -> str:
+    """``%r... = body`` as a function, where TYPES stands for the functional signature."""
     parameters = ", ".join(f"%a{i}: {kind(a)}" for i, a in enumerate(arguments))
     types = ", ".join(map(kind, results))
     signature = f"({', '.join(map(kind, arguments))}) -> ({types})"
     names = ", ".join(f"%r#{i}" for i in range(len(results))) if len(results) > 1 else "%r"
     count = f":{len(results)}" if len(results) > 1 else ""
-    text = f"""func.func @main({parameters}) -> ({types}) {{
+    return f"""func.func @main({parameters}) -> ({types}) {{
       %r{count} = {body.replace("TYPES", signature)}
       return {names} : {types}
     }}"""
-    module = parse_stablehlo(text)
+
+
+def run(body: str, arguments: list[Array], results: list[Array]) -> list[Array]:
+    """Evaluate that function."""
+    module = parse_stablehlo(function_text(body, arguments, results))
     verify(module)
     assert print_module(module)
     return evaluate(module, arguments, "highest")

@@ -1,0 +1,13 @@
+"""Portable StableHLO artifacts (MLIR bytecode with VHLO operations) -> the operations of a document.
+
+    container.py       sections, strings, dialects, attributes and types by number
+    builtin_forms.py   how MLIR's own attributes, types and locations are written
+    vhlo_forms.py      how VHLO's are
+    sdy_forms.py       how Shardy's are
+    vhlo_operations.py what VHLO's operations have, and what StableHLO calls it
+    ir.py              operations, regions and values
+    document.py        all of it as a document, as parsing a text gives one
+
+To be imported from outside: `document`. The format is that of MLIR's ``docs/BytecodeFormat.md``; VHLO never
+changes what has been given a version, which is what makes an artifact portable.
+"""

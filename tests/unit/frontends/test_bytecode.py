@@ -1,0 +1,162 @@
+"""Portable artifacts read by our own reader: what they become is what their text becomes."""
+
+from __future__ import annotations
+
+import importlib
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from compiler.diagnostics import CompileError
+from compiler.frontends.mlir_bytecode.container import MAGIC
+from compiler.frontends.mlir_bytecode.cursor import Cursor
+from compiler.frontends.mlir_bytecode.document import read_document
+from compiler.frontends.models import parse_model
+from compiler.frontends.stablehlo.lowering import lower_document
+from compiler.hlo.ir import HloModule
+from compiler.hlo.keys import computation_key
+from compiler.hlo.origins import origins_of
+from tests.unit.frontends.test_operations import CASES, Case, function_text
+from tpu_sim.isa.origins import Origin
+
+DATA = Path(__file__).resolve().parents[2] / "data"
+FILES = sorted((DATA / "bytecode").glob("*.mlirbc"))
+"""Made by `jax.export` of the texts beside them; heat_stencil_tiny in the oldest version there is, 0.9.0."""
+OLD_AND_NEW = [(0, 9, 0), (1, 0, 0), None]
+
+
+@pytest.fixture
+def no_jaxlib(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Reading must not ask for MLIR's own reader."""
+
+    load = importlib.import_module
+
+    def missing(name: str, package: str | None = None) -> ModuleType:
+        if name.startswith("jaxlib"):
+            raise ImportError(f"No module named {name!r}")
+        return load(name, package)
+
+    monkeypatch.setattr(importlib, "import_module", missing)
+    yield
+
+
+@pytest.mark.usefixtures("no_jaxlib")
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_an_artifact_is_read_without_jaxlib(path: Path) -> None:
+    """JAX makes equal operations one when it writes an artifact: they are compared as a set."""
+    found = parse_model(path.read_bytes(), path.name)
+    want = parse_model((DATA / f"{path.stem}.mlir").read_text())
+    assert _instructions(found) == _instructions(want)
+    assert str(found.attrs) == str(want.attrs)
+
+
+@pytest.mark.parametrize("row", CASES, ids=str)
+@pytest.mark.parametrize("version", OLD_AND_NEW, ids=str)
+def test_every_operation_in_old_and_new_artifacts(
+    row: Case, version: tuple[int, int, int] | None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    stablehlo = pytest.importorskip("jaxlib.mlir.dialects.stablehlo")
+    name = ".".join(map(str, version)) if version else stablehlo.get_current_version()
+    text = function_text(row.body, list(row.arguments), [np.asarray(w) for w in row.wants])
+    try:
+        data = stablehlo.serialize_portable_artifact_str(text, name)
+    except ValueError:  # of another dialect, or younger than the version
+        capfd.readouterr()
+        return
+    document = read_document(data)
+    assert document is not None
+    _same(lower_document(document), parse_model(text))
+
+
+def _instructions(module: HloModule) -> set[str]:
+    found = [i for c in module.computations.values() for i in c]
+    return {f"{i.opcode} {i.shape} {len(i.operands)} {i.attrs.get('sharding')}" for i in found}
+
+
+def _same(found: HloModule, want: HloModule) -> None:
+    assert computation_key(found.entry) == computation_key(want.entry)
+    assert str(found.attrs) == str(want.attrs)
+
+
+def test_names_and_places_of_operations_and_arguments() -> None:
+    stablehlo = pytest.importorskip("jaxlib.mlir.dialects.stablehlo")
+    text = """func.func @main(%x: tensor<4xf32> loc("data")) -> tensor<4xf32> {
+      %0 = stablehlo.negate %x : tensor<4xf32> loc("f/neg"(callsite("g"("m.py":2:1) at "main.py":9:1)))
+      %1 = stablehlo.sine %0 : tensor<4xf32> loc(fused["a"("n.py":3:1), "b"("n.py":4:1)])
+      return %1 : tensor<4xf32>
+    }"""
+    data = stablehlo.serialize_portable_artifact_str(text, stablehlo.get_current_version())
+    module = parse_model(data)
+    assert origins_of(module.entry.root_instruction) == (
+        Origin("a", "n.py", 3),
+        Origin("b", "n.py", 4),
+    )
+    negate = module.entry.root_instruction.operands[0]
+    assert origins_of(negate) == (Origin("f/neg", "m.py", 2),)
+    assert origins_of(module.entry.parameters[0]) == (Origin("data"),)
+
+
+def test_an_error_points_at_the_operation() -> None:
+    stablehlo = pytest.importorskip("jaxlib.mlir.dialects.stablehlo")
+    text = """func.func @main(%x: tensor<?xf32>) -> tensor<?xf32> {
+      return %x : tensor<?xf32>
+    }"""
+    data = stablehlo.serialize_portable_artifact_str(text, stablehlo.get_current_version())
+    with pytest.raises(CompileError, match="static shapes") as found:
+        parse_model(data, "m.mlirbc")
+    assert "m.mlirbc:2:3" in str(found.value) and "func.func" in str(found.value)
+
+
+@pytest.mark.usefixtures("no_jaxlib")
+def test_damaged_artifacts_are_refused_or_read() -> None:
+    """Whatever bytes are changed or lost: a message of ours, and no other exception."""
+    rng = random.Random(3)
+    refused = 0
+    for _ in range(400):
+        data = bytearray(rng.choice(FILES[:2]).read_bytes())
+        for _ in range(rng.choice((1, 2, 5))):
+            data[rng.randrange(len(MAGIC), len(data))] = rng.randrange(256)
+        if rng.random() < 0.2:
+            del data[rng.randrange(len(MAGIC), len(data)) :]
+        try:
+            parse_model(bytes(data), "m.mlirbc")
+        except CompileError as error:
+            refused += 1
+            assert "m.mlirbc" in str(error)
+    assert refused > 200
+
+
+@pytest.mark.usefixtures("no_jaxlib")
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"ML\xefR", "ends too early"),
+        (b"ML\xefR\x0d", "cannot read this bytecode"),
+        (b"ML\xefR\x0fX\0", "version 7 of the format; 0 to 6 are known"),
+        (b"ML\xefR\x0dX\0", "no section string"),
+    ],
+)
+def test_what_is_no_bytecode_is_refused(data: bytes, message: str) -> None:
+    with pytest.raises(CompileError, match=message):
+        parse_model(data, "m.mlirbc")
+
+
+@pytest.mark.parametrize(
+    ("data", "value"),
+    [
+        (b"\x01", 0),
+        (b"\xff", 127),
+        (b"\x02\x02", 128),
+        (b"\xfe\xff", (1 << 14) - 1),
+        (b"\x04\x00\x02", 1 << 14),
+        (b"\x80" + b"\xff" * 7, (1 << 56) - 1),
+        (b"\x00" + b"\xff" * 8, (1 << 64) - 1),
+    ],
+)
+def test_numbers_of_one_to_nine_bytes(data: bytes, value: int) -> None:
+    cursor = Cursor(data)
+    assert cursor.number() == value and cursor.is_done
