@@ -18,6 +18,10 @@ _TILE_TARGETS: tuple[int, ...] = (1 << 30, 8192, 4096, 2048, 1024, 512, 256, 128
 _WIDTH_LIMITS: tuple[int, ...] = (1 << 30, 16, 8, 4, 2, 1)
 _DEPTH_LIMITS = (1 << 30, 160, 64, 16, 4)
 """Tiles of K in a step."""
+_LEAST_EVEN = 3 / 4
+"""Of the block that leaves the last one shorter, what a divisor is taken in its place from."""
+_LEAST_OPEN = 1 / 2
+"""The same where what is after the end must be left out in every step."""
 _TILE_SIDES = (8, 32, 128)
 """Positions along a side of a tile: sublanes, those of packed types, lanes."""
 
@@ -100,7 +104,9 @@ def _block(dim: IterationDim, limit: int) -> int:
         return max(d for d in _divisors(dim.tiles) if d <= limit and dim.is_within(d))
     divisor = max(d for d in _divisors(dim.tiles) if d <= limit)
     even = -(-dim.tiles // -(-dim.tiles // limit))
-    if not dim.parallel or dim.disjoint or divisor * 4 >= even * 3:
+    is_exact = dim.disjoint or not (dim.parallel or dim.open_ended)
+    least = even * (_LEAST_OPEN if dim.open_ended else _LEAST_EVEN)
+    if is_exact or divisor >= least:
         return divisor
     return even
 

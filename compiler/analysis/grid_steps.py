@@ -109,7 +109,7 @@ class GridSteps:
     def _made(self, sizes: tuple[int, ...]) -> StepBoxes:
         body, space = self.body, self.space
         dims = tuple(
-            grid_dim(f"g{i}", dim.unit, dim.tiles, size, parallel=dim.parallel)
+            grid_dim(f"g{i}", dim.unit, _covered(dim, size), size, parallel=dim.parallel)
             for i, (dim, size) in enumerate(zip(space.dims, sizes, strict=True))
         )
         extents = tuple(_extent(d, g) for d, g in zip(space.dims, dims, strict=True))
@@ -135,6 +135,11 @@ def _root_box(
         return box
     moved = tuple(low + by for low, by in zip(box.low, space.offsets, strict=True))
     return round_to_tiles(root.array, Box(moved, box.extent))
+
+
+def _covered(dim: IterationDim, size: int) -> int:
+    """Units that blocks of `size` go over: whole blocks, where the last one may end after the dimension."""
+    return -(-dim.tiles // size) * size if dim.open_ended else dim.tiles
 
 
 def _extent(dim: IterationDim, grid: GridDim) -> int:

@@ -48,7 +48,7 @@ class IterationDim:
 
     One that is `better_whole` is cut only where nothing fits otherwise, one with a `period` only into
     multiples of so many units. Blocks of one that is `disjoint` divide it, so that none holds what
-    another one does. `merged`: units after which an outer one of several dimensions that it stands
+    another one does; the last block of one that is `open_ended` may end after it. `merged`: units after which an outer one of several dimensions that it stands
     for goes on; `turned` if what lies in between comes out of the transpose units.
     """
 
@@ -58,6 +58,7 @@ class IterationDim:
     splittable: bool = True
     better_whole: bool = False
     disjoint: bool = False
+    open_ended: bool = False
     merged: tuple[int, ...] = ()
     period: int = 1
     turned: bool = False
@@ -339,11 +340,13 @@ def _input_space(body: FusionBody) -> IterationSpace:
     sums = [r for r, of in zip(body.roots, root_dims, strict=True) if of == kept]
     is_whole = any(r.array.dtype.kind == "pred" for r in sums)
     is_whole = is_whole or not all(_is_only_stored(r, body.roots) for r in body.reduces)
+    is_summed = every not in root_dims  # and not stored as well: what is beyond the end is left out
     marked = [
         replace(
             dim,
             parallel=d not in reduced,
             splittable=dim.splittable and not (is_whole and d in reduced),
+            open_ended=d in reduced and is_summed,
         )
         for d, dim in enumerate(dims)
     ]

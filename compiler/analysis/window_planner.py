@@ -373,7 +373,7 @@ class _Wanted:
                 f"{name} in blocks of {units * dim.unit}: its {dim.size} elements cannot be cut in "
                 "this fusion (whole rows are needed, or arrays pad it differently)"
             )
-        if not dim.parallel and dim.tiles % units:
+        if not (dim.parallel or dim.open_ended) and dim.tiles % units:
             self.fail(
                 f"{name} in blocks of {units * dim.unit}, which do not divide "
                 f"{dim.tiles * dim.unit}; want one of {_divisor_list(dim)}"

@@ -32,7 +32,8 @@ class GridDim:
 
     `variable` is the number of the step's block if `is_even`, else its first tile; `unit` elements
     make a tile. An `arbitrary` dimension (not `parallel`) carries values from step to step: its
-    block divides `total`, or its kernel knows what the last block holds again.
+    block divides `total` (more than the array has, where what lies beyond is left out), or its kernel
+    knows what the last block holds again.
     """
 
     variable: Var
