@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from tpuc import __version__
 from tpuc.failures import describe, say_as_json
@@ -33,6 +34,13 @@ def _options(
         return function
 
     return apply
+
+
+def _files(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """What a shell completes a model with: the files there are."""
+    return [CompletionItem(incomplete, type="file")]
 
 
 def _number(
@@ -202,7 +210,7 @@ def cli() -> None:
 
 
 @cli.command()
-@click.argument("model")
+@click.argument("model", shell_complete=_files)
 @_data
 @_target
 @_precision
@@ -236,7 +244,7 @@ def run(**options: object) -> None:
 
 
 @cli.command()
-@click.argument("model")
+@click.argument("model", shell_complete=_files)
 @_target
 @_precision
 @_trips
@@ -264,7 +272,7 @@ def estimate(**options: object) -> None:
 
 
 @cli.command("compile")
-@click.argument("model")
+@click.argument("model", shell_complete=_files)
 @click.option("-o", "--output", required=True, type=click.Path(dir_okay=False))
 @_target
 @_precision
@@ -279,7 +287,7 @@ def compile_command(**options: object) -> None:
 
 
 @cli.command()
-@click.argument("model")
+@click.argument("model", shell_complete=_files)
 @click.option("--passes", default=None, help="comma-separated names, or none; all when left out")
 @click.option(
     "--style",
@@ -294,7 +302,7 @@ def opt(**options: object) -> None:
 
 
 @cli.command()
-@click.argument("model", required=False)
+@click.argument("model", shell_complete=_files, required=False)
 @_target
 @_f64_as_f32
 @_json
@@ -304,7 +312,7 @@ def passes(**options: object) -> None:
 
 
 @cli.command()
-@click.argument("models", metavar="MODEL [MODEL]", nargs=-1, required=True)
+@click.argument("models", shell_complete=_files, metavar="MODEL [MODEL]", nargs=-1, required=True)
 @click.option("-o", "--output", type=click.Path(dir_okay=False), help="the page (MODEL.html)")
 @click.option("--run", "is_run", is_flag=True, help="run it; without, cycles are estimated")
 @click.option("--inputs", type=click.Path(dir_okay=False), help="in0.. as .npz, with --run")
@@ -328,7 +336,7 @@ def view(**options: object) -> None:
 
 
 @cli.command()
-@click.argument("model")
+@click.argument("model", shell_complete=_files)
 @_inputs
 @_seed
 @_target
@@ -348,7 +356,7 @@ def debug(**options: object) -> None:
 
 
 @cli.command()
-@click.argument("source", metavar="FILE.tpu")
+@click.argument("source", shell_complete=_files, metavar="FILE.tpu")
 @click.option("-o", "--output", required=True, type=click.Path(dir_okay=False))
 @_target_file
 def asm(**options: object) -> None:
@@ -357,7 +365,7 @@ def asm(**options: object) -> None:
 
 
 @cli.command()
-@click.argument("program", metavar="FILE.tpux")
+@click.argument("program", shell_complete=_files, metavar="FILE.tpux")
 @_target_file
 def disasm(**options: object) -> None:
     """Print a program file as bundle assembly."""
@@ -365,7 +373,7 @@ def disasm(**options: object) -> None:
 
 
 @cli.command("eval")
-@click.argument("model")
+@click.argument("model", shell_complete=_files)
 @_data
 @_precision
 @_f64_as_f32
@@ -376,7 +384,7 @@ def eval_command(**options: object) -> None:
 
 
 @cli.command()
-@click.argument("models", nargs=-1, required=True, metavar="MODEL...")
+@click.argument("models", shell_complete=_files, nargs=-1, required=True, metavar="MODEL...")
 @click.option(
     "--set",
     "settings",

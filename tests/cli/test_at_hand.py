@@ -132,3 +132,24 @@ def test_a_byte_order_mark_is_no_part_of_a_model(call: Call, tmp_path: Path, tex
     marked = _piped(chr(0xFEFF) + text, "opt", "-", "--passes", "none")
     assert marked.returncode == 0, marked.stderr
     tpuc.compile(chr(0xFEFF) + text)
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("tpuc est", ["plain,estimate"]),
+        ("tpuc estimate --pr", ["plain,--precision", "plain,--prices"]),
+        ("tpuc estimate --sort c", ["plain,cycles", "plain,calls"]),
+        ("tpuc run models/gp", ["file,models/gp"]),
+        ("tpuc sweep a.hlo --plot pl", ["file,pl"]),
+    ],
+)
+def test_a_shell_completes_commands_options_values_and_files(line: str, found: list[str]) -> None:
+    environ = {"_TPUC_COMPLETE": "bash_complete", "COMP_WORDS": line}
+    code = "import sys; sys.argv[0] = 'tpuc'; from tpuc.cli import main; main()"
+    command = [sys.executable, "-c", code]
+    environ["COMP_CWORD"] = str(len(line.split()) - 1)
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=ROOT, env=os.environ | environ, check=False
+    )
+    assert done.stdout.split() == found, done.stderr

@@ -157,6 +157,21 @@ def test_a_bad_model_is_one_error_and_no_tables(call: Call, tmp_path: Path) -> N
     assert f"error: {bad} on v5e and 2 more: " in done.err and "nope" in done.err
 
 
+def test_an_error_of_every_model_is_json_for_who_asked_for_json(call: Call, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.hlo"
+    bad.write_text("hello world")
+    done = call("sweep", bad, "--set", "vregs=32", "--jobs", "1", "--json")
+    assert done.code == 1
+    error = json.loads(done.out)["error"]
+    assert error["kind"] == "CompileError" and error["message"] in done.err
+    assert f"{bad} on v5e and 1 more: syntax error" in error["message"]
+
+
+def test_a_compiled_program_is_swept_over_no_chips(call: Call, program: Path) -> None:
+    done = call("sweep", program, "--set", "vregs=32")
+    assert done.code == 2 and "give the model it came from" in done.err
+
+
 def test_a_model_that_cannot_be_read_is_refused_as_by_every_command(
     call: Call, tmp_path: Path
 ) -> None:

@@ -20,6 +20,7 @@ from tpu_sim.isa.chip_settings import SettingError, with_settings
 from tpu_sim.jit.host import processor_count
 from tpuc.commands.models import named_topology, standard_input
 from tpuc.commands.terminal import writable
+from tpuc.failures import say_as_json
 from tpuc.sweep import (
     Point,
     Result,
@@ -55,6 +56,10 @@ def sweep(
     """``tpuc sweep``: estimate every model on every combination; exit 1 if a model runs on none."""
     parameters, points = _points(settings, target)
     for model in models:
+        if model.endswith(".tpux"):
+            raise click.UsageError(
+                f"{model} is compiled, for one chip: give the model it came from"
+            )
         if model != "-" and not Path(model).is_file():
             read_source(model)  # says why it cannot be read, as every command does
             raise click.UsageError(f"{model}: want a file that can be read again, or -")
@@ -85,11 +90,13 @@ def sweep(
         _write_csv(Path(csv_file), parameters, found)
     if plot:
         write_plot(plot, models, parameters, times, front(times, parameters))
-    if as_json:
-        click.echo(json.dumps(_as_json(parameters, found, times)))
-    elif all(result.error for result in found.values()):
-        for text in _errors(found):
+    if all(result.error for result in found.values()):
+        texts = _errors(found, len(found) if as_json else _MOST_ERRORS)
+        for text in texts:
             click.echo(f"error: {text}", err=True)
+        say_as_json("CompileError", "\n".join(texts))
+    elif as_json:
+        click.echo(json.dumps(_as_json(parameters, found, times)))
     else:
         _print(models, parameters, points, found, times)
     if not any(map(math.isfinite, times.values())):
@@ -142,7 +149,7 @@ def _print(
         out.print(text, soft_wrap=True)
 
 
-def _errors(results: Results) -> list[str]:
+def _errors(results: Results, most: int = _MOST_ERRORS) -> list[str]:
     """What went wrong: a line for each model and error, with the first variant that has it."""
     targets: dict[tuple[str, str], list[str]] = defaultdict(list)
     for result in results.values():
@@ -152,10 +159,8 @@ def _errors(results: Results) -> list[str]:
         f"{model} on {found[0]}{f' and {len(found) - 1} more' if found[1:] else ''}: {error}"
         for (model, error), found in targets.items()
     ]
-    more = len(lines) - _MOST_ERRORS
-    return lines[:_MOST_ERRORS] + (
-        [f"{more} more errors (--json has them all)"] if more > 0 else []
-    )
+    more = len(lines) - most
+    return lines[:most] + ([f"{more} more errors (--json has them all)"] if more > 0 else [])
 
 
 def _time(result: Result) -> str:

@@ -36,14 +36,14 @@ def parse_place(target: Target, text: str) -> Breakpoint:
                 raise DebuggerError("a saved program holds no HLO: debug the model it came from")
             return Breakpoint(0, BreakpointKind.NAN if kind == "nan" else BreakpointKind.INF, kind)
         case ["cycle", number]:
-            return Breakpoint(0, BreakpointKind.CYCLE, text, cycle=integer(number))
+            return Breakpoint(0, BreakpointKind.CYCLE, text, cycle=_from_zero(number))
         case ["after", name]:
             return Breakpoint(0, BreakpointKind.END, text, _sites(target, name))
         case [name, "step"]:
             return Breakpoint(0, BreakpointKind.STEP, text, _sites(target, name))
         case [name, "step", number]:
             return Breakpoint(
-                0, BreakpointKind.STEP, text, _sites(target, name), step=integer(number)
+                0, BreakpointKind.STEP, text, _sites(target, name), step=_from_zero(number)
             )
         case [name]:
             return _named(target, name)
@@ -52,6 +52,8 @@ def parse_place(target: Target, text: str) -> Breakpoint:
 
 def parse_watch(target: Target, text: str) -> Breakpoint:
     """The breakpoint of a range of memory or of an HLO instruction's array."""
+    if not text.strip():
+        raise DebuggerError("want an HLO instruction or a range of memory; try help watch")
     found = _RANGE.fullmatch(text.strip())
     if found is None:
         instr = target.instruction(text.strip())
@@ -85,6 +87,14 @@ def integer(text: str) -> int:
         return int(text, 0)
     except ValueError:
         raise DebuggerError(f"{text!r} is no whole number") from None
+
+
+def _from_zero(text: str) -> int:
+    """A number of a cycle or a step, which are counted from 0: one below would never come."""
+    number = integer(text)
+    if number < 0:
+        raise DebuggerError(f"{text}: cycles and steps are counted from 0")
+    return number
 
 
 def _sites(target: Target, name: str) -> frozenset[str]:

@@ -232,12 +232,16 @@ def test_completion(exe: Executable, arrays: list[npt.NDArray[np.generic]]) -> N
         ("print s9999", "no register s9999"),
         ("print v999", "there are v0 to v63"),
         ("print m99", "no register m99"),
+        ("tbreak cycle -1", "counted from 0"),
+        ("break {site} step -1", "counted from 0"),
+        ("watch", "want an HLO instruction or a range of memory"),
     ],
 )
-def test_what_cannot_be_printed_is_refused_by_name(
+def test_what_there_is_not_is_refused_by_name(
     exe: Executable, arrays: list[npt.NDArray[np.generic]], command: str, message: str
 ) -> None:
-    """An open bracket was an internal error, a register that the chip has not was said to be empty."""
+    """Open brackets were an internal error, registers that the chip has not were said to be empty, and the run
+    never came to a cycle below 0."""
     debugger = Debugger(exe, arrays)
     debugger.cont()
     text = command.format(site=debugger.target.map.sites[-1])
