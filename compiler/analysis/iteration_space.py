@@ -48,8 +48,9 @@ class IterationDim:
 
     One that is `better_whole` is cut only where nothing fits otherwise, one with a `period` only into
     multiples of so many units. Blocks of one that is `disjoint` divide it, so that none holds what
-    another one does; the last block of one that is `open_ended` may end after it. `merged`: units after which an outer one of several dimensions that it stands
-    for goes on; `turned` if what lies in between comes out of the transpose units.
+    another one does; the last block of one that is `open_ended` may end after it. `merged`: units after
+    which an outer one of several dimensions that it stands for goes on; `turned` if what lies in between
+    comes out of the transpose units.
     """
 
     size: int

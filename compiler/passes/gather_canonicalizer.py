@@ -9,7 +9,8 @@ one piece:
 
     rows idx of [layers, rows, 8, 128]   ->   of each layer, rows idx of [rows, 8, 128]
 
-Dimensions of one element in slices of one go (`unit_windows`). What is small is left as it is: its
+Dimensions of one element in slices of one go (`unit_windows`); elements along a short dimension are chosen
+from all of it (`few_places`). What is small is left as it is: its
 kernel writes any result directly.
 """
 
@@ -28,6 +29,7 @@ from compiler.analysis.gather_dims import (
 from compiler.hlo.call_graph import reachable
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.passes.context import PassContext
+from compiler.passes.few_places import chosen_of_few
 from compiler.passes.index_vectors import batch_place, flat_indices, numbering
 from compiler.passes.rules_scatter import pays_to_turn
 from compiler.passes.unit_windows import without_unit_windows
@@ -44,6 +46,12 @@ def canonicalize_gathers(module: HloModule, context: PassContext) -> bool:
     chip = context.chip
     for computation in reachable(module):
         units = without_unit_windows(computation, "gather")
+        chosen = 0
+        for gather in [i for i in computation if i.opcode == "gather"]:
+            choice = chosen_of_few(gather_dims(gather), chip)
+            if choice is not None:
+                replace(gather, choice)
+                chosen += 1
         gathers = [i for i in computation if i.opcode == "gather"]
         # what one reads may be another, which is replaced before it: dimensions are asked for anew
         columns = [i for i in gathers if _has_columns(gather_dims(i), chip)]
@@ -57,9 +65,10 @@ def canonicalize_gathers(module: HloModule, context: PassContext) -> bool:
         changed = [i for i in found if _becomes_flat(gather_dims(i), chip)]
         for gather in changed:
             replace(gather, flat_gather(gather_dims(gather)))
-        if units or columns or apart or changed:
+        count = units + chosen + len(columns) + len(apart) + len(changed)
+        if count:
             computation.sort()
-        context.counts["gathers"] += units + len(columns) + len(apart) + len(changed)
+        context.counts["gathers"] += count
     return bool(context.counts["gathers"])
 
 
