@@ -240,8 +240,10 @@ def test_completion(exe: Executable, arrays: list[npt.NDArray[np.generic]]) -> N
 def test_what_there_is_not_is_refused_by_name(
     exe: Executable, arrays: list[npt.NDArray[np.generic]], command: str, message: str
 ) -> None:
-    """Open brackets were an internal error, registers that the chip has not were said to be empty, and the run
-    never came to a cycle below 0."""
+    """Open brackets were an internal error, registers that the chip has not were said to be empty.
+
+    The run never came to a cycle below 0.
+    """
     debugger = Debugger(exe, arrays)
     debugger.cont()
     text = command.format(site=debugger.target.map.sites[-1])
