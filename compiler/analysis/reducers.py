@@ -8,7 +8,7 @@ from compiler.hlo.evaluator import EvaluationOptions, evaluate_computation
 from compiler.hlo.identities import MONOIDS, Number, identity, is_identity
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.representability import holds
-from compiler.rewrite.pattern import splat_value
+from compiler.rewrite.pattern import Op, Var, match, splat_value
 
 _KINDS = MONOIDS - {"xor"}
 
@@ -47,6 +47,59 @@ def _unconverted(node: HloInstruction, *, is_narrowing: bool) -> HloInstruction:
             return node
         node = operand
     return node
+
+
+_A, _B, _I, _J = (Var(name) for name in "abij")
+_BETTER, _SAME = (Op("compare", _A, _B, name=name) for name in ("better", "same"))
+_NAN, _OTHER_NAN = Op("compare", _A, _A, name="nan"), Op("compare", _B, _B, name="nan_too")
+_FIRST = Op("or", _BETTER, _NAN)
+_OF_FLOATS = Op(
+    "tuple",
+    Op("select", _FIRST, _A, _B),
+    Op(
+        "select",
+        Op("or", _SAME, Op("and", _NAN, _OTHER_NAN)),
+        Op("minimum", _I, _J),
+        Op("select", _FIRST, _I, _J),
+    ),
+)
+_OF_INTEGERS = Op(
+    "tuple",
+    Op("select", _BETTER, _A, _B),
+    Op("select", _SAME, Op("minimum", _I, _J), Op("select", _BETTER, _I, _J)),
+)
+_OF_INTEGERS_IN_TURN = Op(
+    "tuple",
+    Op("select", _BETTER, _A, _B),
+    Op(
+        "select",
+        Op("or", _BETTER, Op("and", _SAME, Op("compare", _I, _J, name="earlier"))),
+        _I,
+        _J,
+    ),
+)
+_DIRECTIONS = {"same": "EQ", "nan": "NE", "nan_too": "NE", "earlier": "LT"}
+
+
+def position_kind(computation: HloComputation) -> str | None:
+    """What the reducer of an argmax or argmin takes of two values, "maximum" or "minimum"; None of others.
+
+    Its parameters are a value and a position, twice. NaN wins; of equals, or of several NaN, it takes the
+    least position.
+
+    See `compiler.hlo.scalar_computations.position_reducer`; integers also as JAX writes it.
+    """
+    if len(computation.parameters) != 4:
+        return None
+    is_float = computation.parameters[0].array.dtype.is_float
+    for pattern in (_OF_FLOATS,) if is_float else (_OF_INTEGERS, _OF_INTEGERS_IN_TURN):
+        found = match(pattern, computation.root_instruction)
+        if found is None or [found[name] for name in "aibj"] != list(computation.parameters):
+            continue
+        told = {n: d for n, d in _DIRECTIONS.items() if n in found}
+        if all(found[name].attrs["direction"] == direction for name, direction in told.items()):
+            return {"GT": "maximum", "LT": "minimum"}.get(str(found["better"].attrs["direction"]))
+    return None
 
 
 def has_identity_init(reduce: HloInstruction) -> bool:

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from compiler.analysis.reducers import widened_kind
+from compiler.analysis.reducers import position_kind, widened_kind
 from compiler.backend.vector.constants import emit_constant
 from compiler.backend.vector.elementwise import emit_elementwise
-from compiler.backend.vector.ops import Ops, compare_type, value_class
+from compiler.backend.vector.ops import MAGNITUDE, Ops, compare_type, value_class
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.dtypes import DType
 from compiler.hlo.identities import MONOIDS, identity
@@ -58,11 +58,15 @@ def identity_bits(monoid: str, dtype: DType) -> int:
 
 @dataclass(frozen=True)
 class Reducer:
-    """The `to_apply` of a reduce: `monoid` is its opcode when it is one of the common ones."""
+    """The `to_apply` of a reduce: `monoid` is its opcode when it is one of the common ones.
+
+    `position` is the opcode of the values of an argmax or argmin.
+    """
 
     computation: HloComputation
     dtypes: tuple[DType, ...]
     monoid: str = ""
+    position: str = ""
 
     @property
     def fold_name(self) -> str:
@@ -83,6 +87,8 @@ class Reducer:
         """Over all lanes or sublanes (`axis`), the result in every one of them."""
         if self.monoid:
             return [ops.emit(f"v{axis}fold.{self.fold_name}", state[0])]
+        if self.position:
+            return self._folded_position(ops, state, axis)
         distance = 64 if axis == "lane" else 4
         row = "vrot.lane" if axis == "lane" else "vrot.slane"
         while distance:
@@ -90,6 +96,18 @@ class Reducer:
             state = self.combine(ops, state, turned)
             distance //= 2
         return state
+
+    def _folded_position(self, ops: Ops, state: State, axis: str) -> State:
+        """The best value, and the least position of those that are it, or of NaN if there is one."""
+        value, place = state
+        value_type, place_type = self.dtypes
+        best = ops.emit(f"v{axis}fold.{monoid_row(self.position, value_type)}", value)
+        is_best = ops.emit(f"vcmp.eq.{'f32' if value_type.is_float else 's32'}", value, best)
+        if value_type.is_float:
+            is_best = ops.either(is_best, ops.emit("vcmp.ne.f32", value, value))
+        last = ops.integer(MAGNITUDE if place_type.is_signed else -1)
+        row = f"v{axis}fold.min.{compare_type(place_type)}"
+        return [best, ops.emit(row, ops.select(is_best, place, last))]
 
     def finish(self, ops: Ops, state: State) -> State:
         """Wrap integers narrower than 32 bits, which were summed in 32."""
@@ -106,8 +124,14 @@ def reducer_of(reduce: HloInstruction) -> Reducer:
     dtypes = tuple(operand.array.dtype for operand in reduce.operands[:count])
     monoid = widened_kind(computation, MONOIDS) if count == 1 else None
     if monoid is None or identity(monoid, dtypes[0]) is None:
-        return Reducer(computation, dtypes)
+        return Reducer(computation, dtypes, position=_position(computation, dtypes))
     return Reducer(computation, dtypes, monoid)
+
+
+def _position(computation: HloComputation, dtypes: tuple[DType, ...]) -> str:
+    """The kind of an argmax or argmin whose values and positions are numbers in lanes."""
+    has_rows = len(dtypes) == 2 and all(value_class(dtype) in ("f", "i") for dtype in dtypes)
+    return (position_kind(computation) or "") if has_rows and dtypes[1].is_integer else ""
 
 
 def _apply(ops: Ops, reducer: Reducer, arguments: Sequence[VReg]) -> State:
