@@ -1,4 +1,6 @@
-"""Elements that are looked up along a short dimension, each at an index of its own, are chosen from all of it."""
+"""Elements that are looked up along a short dimension, each at an index of its own, are chosen from all of
+it.
+"""
 
 from __future__ import annotations
 
