@@ -70,6 +70,14 @@ def _with_settings(
     return changed(target, texts)
 
 
+def _each_with_settings(
+    context: click.Context, parameter: click.Parameter, targets: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Each of several targets, or the default one, with what ``--set`` says."""
+    changed = (_with_settings(context, parameter, target) for target in targets or (None,))
+    return tuple(target for target in changed if target is not None)
+
+
 _SETTINGS = "tpuc.settings"
 _set = click.option(
     "--set",
@@ -321,8 +329,10 @@ def passes(**options: object) -> None:
     "--target",
     "targets",
     multiple=True,
+    callback=_each_with_settings,
     help="chip, slice or chip file (default v5e); given twice, the two are compared",
 )
+@_set
 @_precision
 @_f64_as_f32
 @_skip

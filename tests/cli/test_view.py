@@ -43,6 +43,19 @@ def test_two_targets_two_models_and_a_page_made_before(
     assert read_part(both.read_text(), "1.main")["model"] == "other"  # type: ignore[index]
 
 
+def test_settings_change_each_target_and_stand_in_the_page(
+    call: Call, model: Path, tmp_path: Path
+) -> None:
+    page = tmp_path / "page.html"
+    assert call("view", model, "--set", "vmem=32MiB", "-o", page).code == 0
+    assert read_part(page.read_text(), "0.main")["target"] == "v5e{vmem=32MiB}"  # type: ignore[index]
+    targets = ("--target", "v5e", "--target", "v6e")
+    assert call("view", model, *targets, "--set", "vmem=32MiB", "-o", page).code == 0
+    mains = [read_part(page.read_text(), f"{number}.main") for number in (0, 1)]
+    assert [m["target"] for m in mains] == ["v5e{vmem=32MiB}", "v6e{vmem=32MiB}"]  # type: ignore[index]
+    assert call("view", model, "--set", "nope=3", "-o", page).code == 2
+
+
 def test_a_slice_has_chips_and_links(call: Call, tmp_path: Path) -> None:
     page = tmp_path / "slice.html"
     example = Path(__file__).resolve().parents[2] / "examples" / "slice" / "tp_mlp_train.hlo"

@@ -142,10 +142,11 @@ class CommandLoop:
 
     def _chips(self) -> str:
         rows = (self.debugger.where(core) for core in range(self.debugger.chips))
-        return "\n".join(
+        lines = [
             f"{'*' if w.core == self.debugger.core else ' '} chip {w.core}  {w.line()}"
             for w in rows
-        )
+        ]
+        return "\n".join([f"{len(lines)} of {self.debugger.target.chip.name}", *lines])
 
     def _kernels(self) -> str:
         target = self.debugger.target
