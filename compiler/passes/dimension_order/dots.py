@@ -6,6 +6,7 @@ of the rows, and the matrix unit multiplies from the other side:
 
     rows lie    [h, w, n, k] x [k, f]     gives [h, w, n, f]      features along the lanes
                 [f, k] x [h, w, k, n]     gives [h, w, f, n]      for each h and w
+                [f, k] x [h, w, n, k]     gives [h, w, f, n]      rows that have their features last stay so
 
 A sum over rows (the gradient of such weights) takes both sides in either order.
 """
@@ -96,7 +97,8 @@ def row_form(dot: Instr, orders: Sequence[Order], wanted: Order) -> Form:
     (feature,) = (d for d in wanted if d not in source)
     (k,) = kept[0].contracting
     taken = [descending(o.array.rank) for o in dot.operands]
-    taken[number] = _beside([source[d] for d in rows], k, is_last=wanted[-1] == feature)
+    is_last = feature == wanted[-1] or orders[number][-1] == k
+    taken[number] = _beside([source[d] for d in rows], k, is_last=is_last)
     return Form(tuple(taken), _beside(rows, feature, is_last=wanted[-1] == feature))
 
 
@@ -167,7 +169,8 @@ def row_product(dot: Instr, operands: Sequence[Instr], taken: Form) -> Instr:
     (k,) = sides[1 - number].contracting
     shape = dot.array.with_dims(physical(dot.array.dims, taken.result))
     rank = large.array.rank
-    if taken.operands[number][-1] == kept[0].contracting[0]:
+    has_features_last = taken.operands[number][-1] == kept[0].contracting[0]
+    if has_features_last and taken.result[-1] not in _row_places(dot, kept[0]):
         attrs |= {"lhs_contracting_dims": (rank - 1,), "rhs_contracting_dims": (k,)}
         return emit(dot, "dot", shape, (large, weights), attrs, dot.name)
     turned = make.transpose(weights, (1 - k, k))
@@ -178,5 +181,6 @@ def row_product(dot: Instr, operands: Sequence[Instr], taken: Form) -> Instr:
     streamed = make.broadcast(turned, dims, (rank - 2, rank - 1)) if lead else turned
     if lead:
         attrs |= {"lhs_batch_dims": lead, "rhs_batch_dims": lead}
-    attrs |= {"lhs_contracting_dims": (rank - 1,), "rhs_contracting_dims": (rank - 2,)}
+    along = rank - 1 if has_features_last else rank - 2
+    attrs |= {"lhs_contracting_dims": (rank - 1,), "rhs_contracting_dims": (along,)}
     return emit(dot, "dot", shape, (streamed, large), attrs, dot.name)
