@@ -36,14 +36,19 @@ def chosen_of_few(d: GatherDims, chip: Chip) -> HloInstruction | None:
     (axis,) = d.start_map
     places = d.operand.array.dims[axis]
     is_whole = all(d.slice_sizes[w] == d.operand.array.dims[w] for w in d.window_dims)
-    if not is_whole or not 0 < places <= _MOST_PLACES or not _pays(d, places, chip):
+    if not is_whole or not 0 < places <= _MOST_PLACES or not _pays(d, axis, places, chip):
         return None
     return _chosen(d, axis, places)
 
 
-def _pays(d: GatherDims, places: int, chip: Chip) -> bool:
+def _pays(d: GatherDims, axis: int, places: int, chip: Chip) -> bool:
+    """Whether selections take less than the transfers of all slices.
+
+    A slice comes in as many pieces as lie before the dimension: a column of a matrix is its elements.
+    """
     result = d.gather.array
     slices = math.prod(result.dims[i] for i in d.batch_dims)
+    slices *= math.prod(d.slice_sizes[w] for w in d.window_dims if w < axis)
     registers = -(-result.element_count // (SUBLANES * LANES))
     chosen = _OPERATIONS * places * registers / chip.slot_count(Slot.VALU)
     return chosen < slices * GatherCosts.of(chip).transfer
