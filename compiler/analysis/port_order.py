@@ -34,6 +34,8 @@ def port_order(dtype: DType, dims: Dims, major: Dims = ()) -> Dims:
     now = byte_size(ArrayShape(dtype, dims))
     rest = [d for d in range(len(dims)) if d not in major]
     orders = [_with_minor((*major, *rest), *pair) for pair in permutations(rest, 2)]
+    if len(rest) == 1 and major:
+        orders = [(*major, *rest)]  # columns that are looked up are rows
     if not orders:
         return tuple(range(len(dims)))
     sizes = {order: _size(dtype, dims, order) for order in orders}

@@ -32,6 +32,16 @@ ENTRY e {
 """
 
 
+COLUMNS = """HloModule m
+ENTRY e {
+  x = f32[140001,3] parameter(0)
+  i = s32[5,1] parameter(1)
+  ROOT g = f32[140001,5] gather(x, i), offset_dims={0}, collapsed_slice_dims={1}, start_index_map={1},
+    index_vector_dim=1, slice_sizes={140001,1}
+}
+"""
+
+
 @pytest.mark.parametrize(
     ("dtype", "integer"), [("f32", "s32"), ("bf16", "u8"), ("s8", "s32"), ("pred", "s32")]
 )
@@ -60,6 +70,14 @@ def test_slices_in_another_order() -> None:
     values = np.arange(5 * 1001 * 28, dtype=np.float32).reshape(5, 1001, 7, 4)
     places = np.random.default_rng(1).integers(-2, 8, (4, 1, 2, 1001))
     check(TURNED, [values, places.astype(np.int32)], "256KiB")
+
+
+def test_columns_are_chosen_where_they_lie_along_the_rows() -> None:
+    """A parameter of few columns lies with its rows along the lanes, also where columns are looked up."""
+    values = np.arange(140001 * 3, dtype=np.float32).reshape(-1, 3)
+    check(COLUMNS, [values, np.array([[2], [-1], [0], [7], [1]], np.int32)], "256KiB")
+    port = compile_text(COLUMNS).program.buffers[0]
+    assert port.size_bytes <= 4 * 4 * (140001 + 127)
 
 
 def check(text: str, inputs: list[np.ndarray], vmem: str) -> None:

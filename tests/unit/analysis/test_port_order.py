@@ -16,3 +16,8 @@ def test_short_last_dimensions_make_room_for_long_ones() -> None:
 def test_what_wastes_little_or_is_small_is_descending() -> None:
     for dims in ((), (7,), (4096, 64), (64, 3), (3, 3, 3, 64), (0, 5, 3)):
         assert port_order(F32, dims) == tuple(range(len(dims)))
+
+
+def test_columns_of_a_table_are_rows_where_they_are_looked_up() -> None:
+    assert port_order(F32, (10_000_000, 3), (1,)) == (1, 0)
+    assert port_order(F32, (10_000_000, 3), (0,)) == (0, 1)
