@@ -285,14 +285,14 @@ def _is_better_swapped(left: DotSide, right: DotSide, permutation: Dims) -> bool
 
 
 def _is_cheaper_swapped(left: DotSide, right: DotSide) -> bool:
-    """Whether both sides lie across K, and transposing the right one and the result takes much less
-    than transposing the left one: so it is with the gradient of a convolution's kernel."""
-    if left.batch or not left.contracting or _lies_along_k(left) or _lies_along_k(right):
+    """Whether the left side lies across K, and transposing the right one, if it does too, and the result
+    takes much less than transposing the left one: so it is with the gradient of a convolution's kernel."""
+    if left.batch or not left.contracting or _lies_along_k(left):
         return False
     k = left.size(left.contracting)
     m, n = left.size(left.free), right.size(right.free)
     depth, rows, columns = (-(-size // UNIT_DIM) for size in (k, m, n))
-    saved = depth * (rows - columns)
+    saved = depth * (rows if _lies_along_k(right) else rows - columns)
     spent = rows * columns + _TRANSPOSE_KERNEL_BLOCKS
     return saved > 2 * spent and min(m, n) > 1
 
