@@ -211,6 +211,29 @@ def _few_rows(g: Generator) -> HloInstruction:
     return g.emit("reduce", (value, g.splat(Wanted(dtype, ()), neutral)), attrs)
 
 
+def _reshaped_sum(g: Generator) -> HloInstruction:
+    """A reduction of all that one long vector of several dimensions has, or the other way round."""
+    dtype = g.dtype()
+    kind = g.choose(reducer_kinds(dtype))
+    neutral = identity(kind, dtype)
+    if neutral is None:
+        raise Impossible
+    dims = (g.integer(1, 4), g.integer(2, 9), g.integer(70, 140))
+    merged = (dims[0] * dims[1] * dims[2],)
+    source, target = g.choose(((dims, merged), (merged, dims), (dims, dims[::-1])))
+    if source[-1:] == target[-1:]:
+        raise Impossible
+    parts = [
+        g.emit("reshape", (g.value(Wanted(dtype, source)),), {}, Wanted(dtype, target))
+        for _ in range(g.integer(1, 3))
+    ]
+    value = parts[0]
+    for part in (*parts[1:], g.splat(Wanted(dtype, target), neutral)):
+        value = g.emit(kind, (value, part))
+    attrs = {"dimensions": tuple(range(len(target))), "to_apply": reducer(g, kind, dtype)}
+    return g.emit("reduce", (value, g.splat(Wanted(dtype, ()), neutral)), attrs)
+
+
 _PLACES: tuple[Dims, ...] = ((), (0,), (2,), (0, 2), (1, 2), (0, 1), (0, 1, 2))
 
 
@@ -336,6 +359,7 @@ MAKERS: dict[str, Maker] = {
     "reduce-of-neighbours": _neighbours,
     "reduce-before-split": _groups_of_features,
     "reduce-of-few-rows": _few_rows,
+    "reduce-of-reshaped": _reshaped_sum,
     "reduce-of-tiny-middle": _tiny_middle,
     "reduce-of-tiny-rows": _tiny_rows,
     "concatenate-parts": _adjacent_slices,
