@@ -67,7 +67,7 @@ class WorkerGroup:
 
     def __init__(self, choice: WorkerChoice, executable: SliceExecutable) -> None:
         self._choice, self._executable = choice, executable
-        self._ray = _ray()
+        self._ray = import_ray()
         self._members: list[_Member] = []
         self.translate_seconds = 0.0
 
@@ -104,7 +104,7 @@ class WorkerGroup:
     def _begin(self, cores: int) -> None:
         """Start workers, contiguous cores each, neighbours on one host; the first of each host translates."""
         ray, executable = self._ray, self._executable
-        _connect(ray, self._choice)
+        connect(ray, self._choice)
         hosts = sorted(node["NodeID"] for node in ray.nodes() if node["Alive"])
         count = min(self._choice.count or len(hosts), cores)
         places = [hosts[rank * len(hosts) // count] for rank in range(count)]
@@ -258,7 +258,7 @@ def spread_over(executable: Executable, choice: WorkerChoice) -> SpreadExecutabl
     )  # fmt: skip
 
 
-def _ray() -> Any:
+def import_ray() -> Any:
     """Ray, which is imported by who wants workers alone."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
@@ -270,7 +270,7 @@ def _ray() -> Any:
     return ray
 
 
-def _connect(ray: Any, choice: WorkerChoice) -> None:
+def connect(ray: Any, choice: WorkerChoice) -> None:
     """Be a driver of the cluster, of a new one on this computer without an address, or stay one where this
     process is one already."""
     if ray.is_initialized():

@@ -408,6 +408,11 @@ def eval_command(**options: object) -> None:
 @_trips
 @click.option("--jobs", type=click.IntRange(1, 256), help="processes (default: one per processor)")
 @click.option(
+    "--workers",
+    metavar="N|ADDRESS",
+    help="processes that share the variants, by Ray: 4, auto, 16@ray://head:10001",
+)
+@click.option(
     "--results",
     type=click.Path(dir_okay=False),
     help="keep each result in this file (JSON lines); what it holds already is not run again",

@@ -15,14 +15,18 @@ import json
 import math
 import multiprocessing
 import os
+import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from compiler.diagnostics import CompileError
-from runtime.topology import parse_target
+from runtime.client import client_of
+from runtime.tasks import call_on_workers
+from runtime.topology import Topology, parse_target
+from runtime.workers import WorkerChoice
 from tpu_sim.isa.chip_settings import Setting, SettingError, parse_setting, with_settings
 from tpu_sim.isa.chips import ChipError
 from tpu_sim.isa.source_digest import source_digest
@@ -107,8 +111,9 @@ def run_sweep(
     kept: Path | None = None,
     progress: Callable[[Result], None] = lambda _: None,
     piped: str | bytes = "",
+    workers: WorkerChoice | None = None,
 ) -> dict[tuple[str, Point], Result]:
-    """Estimate each model on each point, on `jobs` processes; results by model and point.
+    """Estimate each model on each point, on `jobs` processes or on `workers`; results by model, point.
 
     `kept` is a file of JSON lines that results are added to as they come, and taken from when they are
     of the same model's bytes, variant and options. `piped` is the model that is called ``-``.
@@ -124,7 +129,9 @@ def run_sweep(
             wanted[model, point] = Result(model, digest, named, sweep.precision, sweep.trips)
     known = {result.job: result for result in _read(kept)}
     missing = [request for request in wanted.values() if request.job not in known]
-    for result in _estimated([(request, sources[request.model]) for request in missing], jobs):
+    jobs_to_do = [(request, sources[request.model]) for request in missing]
+    found = _estimated(jobs_to_do, jobs) if workers is None else _on_workers(jobs_to_do, workers)
+    for result in found:
         known[result.job] = result
         if kept is not None:
             _add(kept, json.dumps(asdict(result)))
@@ -149,11 +156,16 @@ def _content(source: Source) -> bytes:
 
 def _digest(content: bytes, target: str, ours: str) -> str:
     """Of all that a result follows from, but the options. A chip that cannot be built has its name."""
-    try:
-        chip = repr(parse_target(target))
-    except ChipError:
-        chip = target
+    topology = _topology(target)
+    chip = target if isinstance(topology, ChipError) else repr(topology)
     return hashlib.sha256(content + chip.encode() + ours.encode()).hexdigest()[:16]
+
+
+def _topology(target: str) -> Topology | ChipError:
+    try:
+        return parse_target(target)
+    except ChipError as error:
+        return error
 
 
 def _read(kept: Path | None) -> Iterator[Result]:
@@ -188,6 +200,32 @@ def _estimated(requests: Sequence[tuple[Result, Source]], jobs: int) -> Iterator
                 future.cancel()
 
 
+def _on_workers(
+    requests: Sequence[tuple[Result, Source]], workers: WorkerChoice
+) -> Iterator[Result]:
+    """Models and chips go with the tasks: hosts share no files."""
+    models = {s: s.read_bytes() if isinstance(s, Path) else s for _, s in requests}
+    chips = {request.target: _topology(request.target) for request, _ in requests}
+    calls = [
+        (request, models[source], isinstance(source, Path), chips[request.target])
+        for request, source in requests
+    ]
+    return call_on_workers(_estimate_sent, calls, workers) if calls else iter(())
+
+
+def _estimate_sent(
+    request: Result, content: str | bytes, is_file: bool, chip: Topology | ChipError
+) -> Result:
+    """On a worker: a model, or the bytes of its file, which gets the name that it had, for messages."""
+    if isinstance(content, str) or not is_file:
+        return estimate_one(request, content, chip)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, Path(request.model).name)
+        path.write_bytes(content)
+        result = estimate_one(request, path, chip)
+    return replace(result, error=result.error.replace(str(path), request.model))
+
+
 def end_with_parent() -> None:
     """A process of the pool waits for work forever if who gives it is killed: it ends then, too."""
     parent = multiprocessing.parent_process()
@@ -200,8 +238,10 @@ def end_with_parent() -> None:
     threading.Thread(target=end, daemon=True).start()
 
 
-def estimate_one(request: Result, source: Source) -> Result:
-    """Compile and estimate a model on a variant of the chip."""
+def estimate_one(
+    request: Result, source: Source, chip: Topology | ChipError | None = None
+) -> Result:
+    """Compile and estimate a model on a variant of the chip, which is loaded here unless it is given."""
     from compiler.options import CompileOptions
     from runtime.api import compile
     from tpuc.errors import USER_ERRORS
@@ -209,7 +249,10 @@ def estimate_one(request: Result, source: Source) -> Result:
     fields = asdict(request)
     try:
         options = CompileOptions(precision=request.precision)
-        report = compile(source, request.target, options=options).estimate(request.trips)
+        if isinstance(chip, ChipError):
+            raise chip
+        target = request.target if chip is None else client_of(chip).devices
+        report = compile(source, target, options=options).estimate(request.trips)
     except USER_ERRORS as error:
         return Result(**{**fields, "error": str(error).splitlines()[0]})
     return Result(

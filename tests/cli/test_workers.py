@@ -18,6 +18,7 @@ from compiler.diagnostics import CompileError, UnsupportedError
 from runtime.machines import MachineOptions
 from runtime.workers import SpreadExecutable, WorkerChoice, WorkerLostError
 from tests.support.command_line import Call
+from tests.support.ray_cluster import local_cluster
 from tpu_sim.machine.faults import CycleLimitFault
 
 TARGET = "v5e:2x2"
@@ -42,13 +43,8 @@ X = np.random.default_rng(0).normal(size=(4, 96, 300)).astype(np.float32)
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     """One Ray for all tests: to start it takes some seconds."""
-    ray = pytest.importorskip("ray", reason="workers need the package ray: pip install 'tpuc[ray]'")
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    ray.init(
-        "local", num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR"
-    )
-    yield ray
-    ray.shutdown()
+    with local_cluster(1) as ray:
+        yield ray
 
 
 def on_workers(workers: str, **options: Any) -> SpreadExecutable:

@@ -21,6 +21,7 @@ from runtime.api import DEFAULT_TARGET, compile, load_executable, read_source
 from runtime.executable import Executable
 from runtime.machines import MachineOptions
 from runtime.topology import Topology, parse_target
+from runtime.workers import WorkerChoice
 from tpu_sim.isa.chip_settings import SettingError, parse_setting, with_settings
 from tpu_sim.isa.chips import Chip, ChipError
 from tpu_sim.isa.errors import TargetError
@@ -93,6 +94,14 @@ def standard_input() -> str | bytes:
     if not is_model_text(text):
         raise CompileError("standard input holds no HLO or StableHLO")
     return text
+
+
+def worker_choice(text: str | None) -> WorkerChoice | None:
+    """What ``--workers`` says."""
+    try:
+        return None if text is None else WorkerChoice.parse(text)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
 
 
 def snapshot_of(model: str) -> Snapshot | None:

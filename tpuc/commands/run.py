@@ -17,14 +17,14 @@ from runtime.executable import Executable
 from runtime.machines import MachineOptions
 from runtime.report import Report
 from runtime.slice_executable import SliceExecutable
-from runtime.workers import SpreadExecutable, WorkerChoice, spread_over
+from runtime.workers import SpreadExecutable, spread_over
 from tpu_sim.isa.files import write_whole
 from tpu_sim.jit.host import processor_count
 from tpuc import tables
 from tpuc.arrays import compare, save_arrays
 from tpuc.commands.fitting import fit as find_fitting
 from tpuc.commands.judging import Given, judge, print_json, tolerance_of
-from tpuc.commands.models import Choices, compiled_or_loaded, several_targets
+from tpuc.commands.models import Choices, compiled_or_loaded, several_targets, worker_choice
 from tpuc.commands.oracle import evaluated_anew
 from tpuc.commands.terminal import quiet, warn_of_made_up, working, writable
 from tpuc.scaling_table import print_scaling, scaling_point
@@ -64,7 +64,7 @@ def run(
     listing = _Shown(tables.Listing(top, sort), by, csv_file, per_hour, tokens, as_json)
     listing.check()
     _comparable(model, expect, check=check)
-    choice = _worker_choice(workers)
+    choice = worker_choice(workers)
     options = MachineOptions(
         machine, threads or processor_count(), checked, max_cycles, not no_cache
     )
@@ -92,13 +92,6 @@ def run(
     else:
         listing.show(executable, report, model, seed if given.is_random else None)
     judge(differences, tolerance, quiet=as_json)
-
-
-def _worker_choice(text: str | None) -> WorkerChoice | None:
-    try:
-        return None if text is None else WorkerChoice.parse(text)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
 
 
 def _executed(

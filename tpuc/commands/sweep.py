@@ -18,7 +18,7 @@ from rich.table import Table
 from runtime.api import read_source
 from tpu_sim.isa.chip_settings import SettingError, with_settings
 from tpu_sim.jit.host import processor_count
-from tpuc.commands.models import named_topology, standard_input
+from tpuc.commands.models import named_topology, standard_input, worker_choice
 from tpuc.commands.terminal import writable
 from tpuc.failures import say_as_json
 from tpuc.sweep import (
@@ -48,12 +48,18 @@ def sweep(
     precision: str | None,
     trips: int,
     jobs: int | None,
+    workers: str | None,
     results: str | None,
     csv_file: str | None,
     plot: str | None,
     as_json: bool,
 ) -> None:
     """``tpuc sweep``: estimate every model on every combination; exit 1 if a model runs on none."""
+    choice = worker_choice(workers)
+    if choice is not None and jobs is not None:
+        raise click.UsageError(
+            "--jobs are processes here, --workers those of Ray: give one of them"
+        )
     parameters, points = _points(settings, target)
     for model in models:
         if model.endswith(".tpux"):
@@ -84,6 +90,7 @@ def sweep(
             kept,
             lambda _: bar.advance(task),
             piped,
+            choice,
         )
     times = relative_times(found, models, points)
     if csv_file:
