@@ -131,7 +131,7 @@ def _elementwise() -> dict[str, _Row]:
         "running-total": _Row(
             "",
             "p = f32[1,4,8,128] parameter(0) ROOT r = f32[1,4,8,128] running-total(p), "
-            "dimensions={2}, kind=add",
+            "dimensions={2}, kind=maximum",
             only=("f32",),
         ),
         "select": _Row(_ANY, f"{_PQ} c = pred[{DIMS}] parameter(2) ROOT r = A select(c, p, q)"),

@@ -13,6 +13,7 @@ from tpuc import cli
 @pytest.fixture
 def call(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
     """Run ``tpuc ARGS`` in this process; whatever it is, its message is a user's, not a bug's."""
+    monkeypatch.delenv("COLUMNS", raising=False)  # of whoever runs the tests
 
     def run(*arguments: str | Path) -> Done:
         monkeypatch.setattr("sys.argv", ["tpuc", *map(str, arguments)])
