@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from compiler.analysis import vmem_shares
-from compiler.analysis.indexing import Expr, Var, const
+from compiler.analysis.indexing import Expr, const
 from compiler.analysis.indexing_boxes import tile_units
 from compiler.analysis.windows import GridDim, grid_dim
 from compiler.hlo.ir import HloInstruction
@@ -68,16 +68,13 @@ def running_grid(total: HloInstruction, chip: Chip) -> RunningGrid:
         blocks[d] = _even_block(tiles[d], max(1, limit))
         left = max(1, left // blocks[d])
     order = (*(d for d in range(len(dims)) if d != axis), axis)
-    grid = [grid_dim(f"r{d}", units[d], tiles[d], blocks[d]) for d in order[:-1]]
-    grid.append(_in_turn(f"r{axis}", units[axis], tiles[axis], blocks[axis]))
-    return RunningGrid(tuple(grid), order, tuple(blocks), total.is_reverse)
+    grid = tuple(
+        grid_dim(f"r{d}", units[d], tiles[d], blocks[d], parallel=d != axis, may_repeat=True)
+        for d in order
+    )
+    return RunningGrid(grid, order, tuple(blocks), total.is_reverse)
 
 
 def _even_block(tiles: int, limit: int) -> int:
     """The block of at most `limit` tiles that makes steps of about the same size."""
     return -(-tiles // -(-tiles // limit))
-
-
-def _in_turn(name: str, unit: int, total: int, block: int) -> GridDim:
-    last = total // block - 1 if total % block == 0 else total - block
-    return GridDim(Var(name, 0, last), unit, total, block, parallel=False)

@@ -58,10 +58,21 @@ class GridDim:
         return self.total % self.block == 0
 
 
-def grid_dim(name: str, unit: int, total: int, block: int, *, parallel: bool = True) -> GridDim:
-    """A grid dimension whose variable has its exact range."""
+def grid_dim(
+    name: str,
+    unit: int,
+    total: int,
+    block: int,
+    *,
+    parallel: bool = True,
+    may_repeat: bool = False,
+) -> GridDim:
+    """A grid dimension whose variable has its exact range.
+
+    `may_repeat`: the kernel knows what a last block holds again, also where steps follow each other.
+    """
     is_even = total % block == 0
-    assert parallel or is_even, f"{name}: {block} does not divide {total}"
+    assert parallel or is_even or may_repeat, f"{name}: {block} does not divide {total}"
     last = total // block - 1 if is_even else total - block
     return GridDim(Var(name, 0, last), unit, total, block, parallel)
 
