@@ -104,11 +104,13 @@ def _nested_symbol(source: Source) -> Attribute:
     return last
 
 
-def _integer(source: Source) -> Attribute:
+def integer_attribute(source: Source) -> Attribute:
+    """An integer behind its type."""
     return integer_of(source, source.type())
 
 
-def _float(source: Source) -> Attribute:
+def float_attribute(source: Source) -> Attribute:
+    """A float behind its type."""
     return float_of(source, source.type())
 
 
@@ -177,8 +179,8 @@ FORMS = Forms(
         5: _nested_symbol,
         6: lambda source: Raw(source.type()),
         7: lambda source: True,
-        8: _integer,
-        9: _float,
+        8: integer_attribute,
+        9: float_attribute,
         10: _call_site,
         11: _file_place,
         12: _fused,

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from compiler.frontends.mlir_bytecode.builtin_forms import (
     dense,
     element_count,
-    float_of,
+    float_attribute,
     function_type,
-    integer_of,
+    integer_attribute,
     tensor_type,
 )
 from compiler.frontends.mlir_bytecode.container import Forms, Source
@@ -50,14 +50,6 @@ def _dictionary(source: Source) -> Attribute:
             raise ValueError("a name that is no string")
         found[name] = source.attribute()
     return found
-
-
-def _float(source: Source) -> Attribute:
-    return float_of(source, source.type())
-
-
-def _integer(source: Source) -> Attribute:
-    return integer_of(source, source.type())
 
 
 def _alias(source: Source) -> Attribute:
@@ -151,8 +143,8 @@ FORMS = Forms(
         5: _api_version,
         6: _dictionary,
         7: _enumerator(0, "FFT", "IFFT", "RFFT", "IRFFT"),
-        8: _float,
-        9: _integer,
+        8: float_attribute,
+        9: integer_attribute,
         10: _alias,
         11: _enumerator(0, "DEFAULT", "HIGH", "HIGHEST"),
         12: _enumerator(0, "DEFAULT", "THREE_FRY", "PHILOX"),
