@@ -24,6 +24,7 @@ from compiler.partitioner.region import Handler, Partition, Region
 from compiler.partitioner.rules.basic import BASIC
 from compiler.partitioner.rules.contraction import CONTRACTION
 from compiler.partitioner.rules.control import CONTROL
+from compiler.partitioner.rules.convolution import CONVOLUTION
 from compiler.partitioner.rules.indexing import INDEXING
 from compiler.partitioner.rules.pooling_gradient import POOLING_GRADIENT
 from compiler.partitioner.rules.windows import WINDOWS
@@ -37,6 +38,7 @@ HANDLERS: dict[str, Handler] = {
     **CONTROL,
     **INDEXING,
     **POOLING_GRADIENT,
+    **CONVOLUTION,
     **WINDOWS,
 }
 

@@ -36,12 +36,17 @@ def reduce_of_reshaped(instr: HloInstruction, _: Match) -> HloInstruction | None
     if len(found) != 1:
         return None
     (dims,) = found
-    if dims[-1:] == value.array.dims[-1:]:
+    if _rows(dims) == _rows(value.array.dims):
         return None  # rows stay what they are: nothing moves
     if _registers(value, dims) > _MOST_WASTE * _registers(value, value.array.dims):
         return None  # what is computed with few lanes filled takes longer than moving
     attrs = {**instr.attrs, "dimensions": tuple(range(len(dims)))}
     return emit(instr, "reduce", instr.array, (_before(value, dims), init), attrs)
+
+
+def _rows(dims: Dims) -> int:
+    """The length of rows; dimensions of size 1 make no others, and leave the reduce by themselves."""
+    return next((size for size in reversed(dims) if size != 1), 1)
 
 
 def _registers(value: HloInstruction, dims: Dims) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from compiler.hlo.attributes import FrontendAttributes
 from compiler.hlo.ir import HloInstruction
+from compiler.hlo.shape import leaves
 from compiler.sharding.compute_rules import COMPUTE_RULES
 from compiler.sharding.movement_rules import (
     ELEMENTWISE_RULES,
@@ -10,7 +12,6 @@ from compiler.sharding.movement_rules import (
     RuleOf,
     maker_of,
     pointwise,
-    unrelated,
 )
 from compiler.sharding.rule import Rule
 
@@ -40,11 +41,41 @@ CUSTOM_CALL_RULES: dict[str, RuleOf] = {
     SHARD_TO_FULL: _boundary,
     **dict.fromkeys(MOVES, pointwise),
 }
-"""By the custom call's target; others relate nothing."""
+"""By the custom call's target; others do the same for every element of a batch, or relate nothing."""
+
+_OF_MATRICES = frozenset(
+    {"Eigh", "LuDecomposition", "ProductOfElementaryHouseholderReflectors", "Qr"}
+)
+"""Custom calls that do the same for each matrix of their first operand."""
+
+
+def batch_rank(instr: HloInstruction) -> int:
+    """How many leading dimensions of all arrays of a custom call are a batch: as it says, or as its target is
+    known for."""
+    arrays = [leaf for operand in instr.operands for leaf in leaves(operand.shape)]
+    if not arrays:
+        return 0
+    said = instr.attrs.get("frontend_attributes")
+    number = said.get("num_batch_dims") if isinstance(said, FrontendAttributes) else None
+    if number is not None and number.isdecimal():
+        count = int(number)
+    elif instr.attrs.get("custom_call_target") in _OF_MATRICES:
+        count = max(0, arrays[0].rank - 2)
+    else:
+        count = 0
+    arrays += leaves(instr.shape)
+    return count if all(a.dims[:count] == arrays[0].dims[:count] for a in arrays) else 0
+
+
+def _by_batch(instr: HloInstruction) -> Rule:
+    found = maker_of(instr)
+    for dim in range(batch_rank(instr)):
+        found.add_same(dim, size=found.operand_dims[0][dim])
+    return found.rule()
 
 
 def _custom_call(instr: HloInstruction) -> Rule:
-    return CUSTOM_CALL_RULES.get(str(instr.attrs.get("custom_call_target")), unrelated)(instr)
+    return CUSTOM_CALL_RULES.get(str(instr.attrs.get("custom_call_target")), _by_batch)(instr)
 
 
 RULES: dict[str, RuleOf] = {

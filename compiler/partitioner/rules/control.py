@@ -14,7 +14,7 @@ from compiler.partitioner.grid import Axes, Cut
 from compiler.partitioner.region import GATHERED, Handler, Region
 from compiler.partitioner.rules.basic import copied, replicated
 from compiler.partitioner.values import Held, Value
-from compiler.sharding.op_rules import FULL_TO_SHARD, MOVES, SHARD_TO_FULL
+from compiler.sharding.op_rules import FULL_TO_SHARD, MOVES, SHARD_TO_FULL, batch_rank
 
 Instr = HloInstruction
 
@@ -157,6 +157,8 @@ def _custom_call(region: Region, instr: Instr) -> Held:
     target = str(instr.attrs.get("custom_call_target"))
     if target in _KNOWN:
         return _KNOWN[target](region, instr)
+    if batch_rank(instr):
+        return region.apply(instr, Plan.of(instr))
     if any(value.first.used() for o in instr.operands for value in region.arrays(region.held[o])):
         region.remark(instr, GATHERED)
     return replicated(region, instr)

@@ -18,6 +18,7 @@ from compiler.partitioner.local import Local
 from compiler.partitioner.region import Handler, Region
 from compiler.partitioner.rules.contraction import sum_of
 from compiler.partitioner.values import Held
+from compiler.sharding.movement_rules import ints
 from compiler.sharding.rule import Kind
 
 Instr = HloInstruction
@@ -85,6 +86,10 @@ def _gather(region: Region, instr: Instr) -> Held:
     for dim in collapsed:
         if dim not in mapped:
             plan.ways[plan.where(0, dim)] = "whole"
+    kept = [d for d, n in enumerate(instr.operands[0].array.dims) if n != instr.slice_sizes[d]]
+    for dim in kept:
+        if dim in mapped and dim not in collapsed:
+            plan.ways[plan.where(0, dim)] = "sum"
     plan.combiner = sum_of(instr)
     plan.emit = lambda job: _gathered(job, plan)
     return region.apply(instr, plan)
@@ -96,7 +101,8 @@ def _gathered(job: Job, plan: Plan) -> list[Instr]:
     mapped = instr.start_index_map
     cut = [d for d in mapped if job.axes(_first(plan, d)) and _is_sum(plan, d)]
     sizes = tuple(
-        min(size, local) for size, local in zip(instr.slice_sizes, operand.array.dims, strict=True)
+        size if d in cut else min(size, local)
+        for d, (size, local) in enumerate(zip(instr.slice_sizes, operand.array.dims, strict=True))
     )
     if not cut:
         return job.same(slice_sizes=sizes)
@@ -109,16 +115,25 @@ def _gathered(job: Job, plan: Plan) -> list[Instr]:
         if dim in cut:
             start = b.offset(whole, job.axes(_first(plan, dim)))
             place = b.subtract(place, b.broadcast(start, place.array.dims))
-            local = operand.array.dims[dim]
+            local, size = operand.array.dims[dim], instr.slice_sizes[dim]
+            if size > 1:  # what a slice has of other devices' rows adds nothing
+                ends = [
+                    (size, size, 0) if d == dim else (0, 0, 0) for d in range(operand.array.rank)
+                ]
+                operand = b.pad(operand, _nothing(b, operand), ends)
+                place = b.add(place, b.like(place, size))
+                parts[number] = b.clamp(b.like(place, 0), place, b.like(place, local + size))
+                continue
             is_here = b.and_(
                 b.compare(place, b.like(place, 0), "GE"),
                 b.compare(place, b.like(place, local), "LT"),
             )
             inside = is_here if inside is None else b.and_(inside, is_here)
         parts[number] = place
-    job.operands[1] = _vectors(b, parts, vector, indices.array.rank)
+    job.operands[:] = [operand, _vectors(b, parts, vector, indices.array.rank)]
     (made,) = job.same(slice_sizes=sizes, indices_are_sorted=False)
-    assert inside is not None
+    if inside is None:
+        return [made]
     offsets = instr.offset_dims
     batch = [d for d in range(made.array.rank) if d not in offsets]
     mask = b.broadcast(inside, made.array.dims, batch)
@@ -147,6 +162,9 @@ def _scatter(region: Region, instr: Instr) -> Held:
     for dim in instr.inserted_window_dims:
         if dim not in mapped:
             plan.ways[plan.where(0, dim)] = "whole"
+    single = _single_places(instr, count)
+    for dim in single:
+        plan.ways[plan.where(0, dim)] = "pass"
     if neutral is not None:
         plan.combiner = lambda _: body
         indices = instr.operands[count]
@@ -158,11 +176,22 @@ def _scatter(region: Region, instr: Instr) -> Held:
     return region.apply(instr, plan)
 
 
+def _single_places(instr: Instr, count: int) -> list[int]:
+    """Dimensions of which each index says one place: no other device has any of what is written there."""
+    operand, update = instr.operands[0].array.dims, instr.operands[count + 1].array.dims
+    inserted = instr.inserted_window_dims
+    kept = [
+        d for d in range(len(operand)) if d not in (*inserted, *ints(instr, "input_batching_dims"))
+    ]
+    size = dict(zip(kept, (update[d] for d in instr.update_window_dims), strict=True))
+    one = [d for d in kept if size[d] == 1 != operand[d]]
+    return [d for d in instr.scatter_dims_to_operand_dims if d in inserted or d in one]
+
+
 def _scattered(job: Job, plan: Plan, count: int, neutral: float | None) -> list[Instr]:
     instr, b = job.instr, job.b
     mapped = instr.scatter_dims_to_operand_dims
-    inserted = instr.inserted_window_dims
-    cut = [d for d in mapped if d in inserted and job.axes(_first(plan, d))]
+    cut = [d for d in _single_places(instr, count) if job.axes(_first(plan, d))]
     attrs: dict[str, object] = {}
     if cut:
         vector = _number(instr, "index_vector_dim")

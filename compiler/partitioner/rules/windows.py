@@ -11,13 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from compiler.analysis.reducers import is_idempotent_start, neutral_starts
-from compiler.hlo.attributes import ConvDims, Window, WindowDim
+from compiler.hlo.attributes import Window, WindowDim
 from compiler.hlo.ir import HloInstruction
 from compiler.partitioner.factors import Assignment, Job, Plan, result_dims
 from compiler.partitioner.halo import Reach, fetch, kept_inside
 from compiler.partitioner.local import Local
 from compiler.partitioner.region import Handler, Region
-from compiler.partitioner.rules.contraction import sum_of, zero_of
 from compiler.partitioner.values import Held
 from compiler.sharding.rule import Kind
 
@@ -35,6 +34,7 @@ class Shift:
     size: int
     made: int  # the result's rows
     rows: Starts
+    way: str = "pass"  # "sum": what is made is summed over, none of the result's rows
 
     def reach(self, tiles: int) -> Reach:
         """What each tile wants."""
@@ -54,7 +54,7 @@ class Shifts:
 
     def __post_init__(self) -> None:
         for shift in self.found:
-            self.plan.ways[self.factor(shift)] = "pass"
+            self.plan.ways[self.factor(shift)] = shift.way
         self.plan.extra = self._bytes
 
     def factor(self, shift: Shift) -> int:
@@ -69,6 +69,8 @@ class Shifts:
             axes = given.get(self.factor(shift), ())
             if not axes:
                 continue
+            if shift.way == "sum" and shift.made % grid.count(axes):
+                return math.inf  # what stands for rows past the end would meet rows that are there
             operand = self.instr.operands[shift.operand].array
             cuts = self.plan.project(self.plan.rule.operands[shift.operand], given)
             others = [
@@ -134,8 +136,16 @@ def _reverse(region: Region, instr: Instr) -> Held:
     shifts = Shifts(region, instr, Plan.of(instr), changed)
 
     def emit(job: Job) -> list[Instr]:
-        for shift in changed:
-            shifts.fetched(job, shift, None)
+        b = job.b
+        cut = {s: axes for s in changed if (axes := job.axes(shifts.factor(s)))}
+        even = {s: axes for s, axes in cut.items() if s.size % b.grid.count(axes) == 0}
+        if len(even) > 1:  # whole tiles of several dimensions change places at once
+            axes = tuple(a for found in even.values() for a in found)
+            pairs = [(n, b.grid.count(axes) - 1 - n) for n in range(b.grid.count(axes))]
+            job.operands[0] = b.permute(job.operands[0], b.grid.along(axes, pairs, b.order))
+        for shift in cut:
+            if len(even) < 2 or shift not in even:
+                shifts.fetched(job, shift, None)
         return job.same()
 
     shifts.plan.emit = emit
@@ -313,7 +323,7 @@ def _is_regular(part: WindowDim, tiles: int, made: int) -> bool:
     return len(same) == 1
 
 
-def _shifts_of_windows(
+def shifts_of_windows(
     region: Region,
     instr: Instr,
     plan: Plan,
@@ -326,7 +336,8 @@ def _shifts_of_windows(
     for part, (dim, target) in zip(window.dims, places, strict=True):
         size, made = instr.operands[0].array.dims[dim], _result_dims(instr)[target]
         is_plain = plan.rule.kinds[plan.where(0, dim)] is Kind.PASS
-        if is_plain or not size or not made or not part.size:
+        is_summed = plan.ways[plan.where(0, dim)] == "sum"
+        if is_plain or is_summed or not size or not made or not part.size:
             continue
         if all(_is_regular(part, n, made) for n in _counts(region)):
             found += [Shift(i, dim, size, made, _window_rows(part)) for i in range(operands)]
@@ -342,12 +353,11 @@ def _result_dims(instr: Instr) -> tuple[int, ...]:
     return result_dims(instr)[0]
 
 
-def _with_windows(
-    job: Job, shifts: Shifts, window: Window, places: list[tuple[int, int]]
-) -> Window:
+def with_windows(job: Job, shifts: Shifts, window: Window, places: list[tuple[int, int]]) -> Window:
+    """The window of a device: over fetched rows where a dimension is cut."""
     dims = list(window.dims)
     for number, (dim, target) in enumerate(places):
-        shift = next((s for s in shifts.found if s.dim == dim), None)
+        shift = next((s for s in shifts.found if s.dim == dim and s.way == "pass"), None)
         if shift is not None and job.axes(shifts.factor(shift)):
             dims[number] = _local_window(dims[number], job.dims[0][target])
     return Window(tuple(dims))
@@ -362,7 +372,7 @@ def _reduce_window(region: Region, instr: Instr) -> Held:
     neutral = neutral_starts(instr)
     is_known = neutral is not None or is_idempotent_start(instr)
     shifted = count if is_known else 0
-    shifts = _shifts_of_windows(region, instr, Plan.of(instr), window, places, shifted)
+    shifts = shifts_of_windows(region, instr, Plan.of(instr), window, places, shifted)
 
     def fill(job: Job, number: int) -> Callable[[Local], Instr]:
         start, dtype = job.operands[count + number], instr.operands[number].array.dtype
@@ -373,55 +383,14 @@ def _reduce_window(region: Region, instr: Instr) -> Held:
     def emit(job: Job) -> list[Instr]:
         for shift in shifts.found:
             shifts.fetched(job, shift, fill(job, shift.operand))
-        return job.same(window=_with_windows(job, shifts, window, places))
+        return job.same(window=with_windows(job, shifts, window, places))
 
     shifts.plan.emit = emit
     return region.apply(instr, shifts.plan)
 
 
-def _convolution(region: Region, instr: Instr) -> Held:
-    """Input features make partial sums; groups are cut by group."""
-    labels, window = instr.attrs["dim_labels"], instr.attrs.get("window", Window())
-    assert isinstance(labels, ConvDims)
-    assert isinstance(window, Window)
-    plan = Plan.of(instr, sums=True)
-    plan.fills = {i: zero_of(o) for i, o in enumerate(instr.operands[:2])}
-    plan.combiner = sum_of(instr)
-    taps = math.prod(part.size for part in window.dims)
-    channels = instr.operands[1].array.dims[labels.kernel_input_feature]
-    plan.work = instr.array.element_count * taps * channels / 32
-    places = list(zip(labels.input_spatial, labels.output_spatial, strict=True))
-    shifts = _shifts_of_windows(region, instr, plan, window, places, 1)
-
-    def emit(job: Job) -> list[Instr]:
-        for shift in shifts.found:
-            shifts.fetched(job, shift, zero_of(instr.operands[0]))
-        attrs = _local_groups(job, plan, labels)
-        return job.same(window=_with_windows(job, shifts, window, places), **attrs)
-
-    plan.emit = emit
-    return region.apply(instr, plan)
-
-
-def _local_groups(job: Job, plan: Plan, labels: ConvDims) -> dict[str, object]:
-    """The number of groups that a device has."""
-    dims = {
-        "feature_group_count": labels.input_feature,
-        "batch_group_count": labels.input_batch,
-    }
-    found: dict[str, object] = {}
-    for name, dim in dims.items():
-        groups = job.instr.attrs.get(name, 1)
-        assert isinstance(groups, int)
-        if groups > 1:
-            axes = job.axes(plan.rule.operands[0][dim][0])
-            found[name] = groups // job.b.grid.count(axes)
-    return found
-
-
 WINDOWS: dict[str, Handler] = {
     "concatenate": _concatenate,
-    "convolution": _convolution,
     "pad": _pad,
     "reduce-window": _reduce_window,
     "reverse": _reverse,

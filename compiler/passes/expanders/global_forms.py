@@ -4,6 +4,7 @@ domain                   its operand
 copy-start, copy-done    a copy
 copy of a tuple          copies of its arrays
 get-dimension-size       a constant
+slice(pad(x))            one pad: a shift by a row is no longer array that is cut again
 dynamic-slice(x, s32[2] starts)      dynamic-slice(x, s32[] i, s32[] j)
 dot, convolution         of floats that have a zero: devices fill up with it, and share sums
 dot, convolution, reduce to floats of 8 bits, which are rounded once: devices add up parts in f32
@@ -18,6 +19,7 @@ from compiler.hlo.dtypes import BY_NAME, F32, DType
 from compiler.hlo.identities import identity
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.shape import TupleShape
+from compiler.passes.call_inliner import inline_calls
 from compiler.passes.context import PassContext
 from compiler.passes.expanders.driver import Expansion, expand
 from compiler.passes.expanders.float_products import of_floats
@@ -31,8 +33,9 @@ _SAID = ("sharding", "frontend_attributes")
 
 
 def rewrite_global_forms(module: HloModule, context: PassContext) -> bool:
-    """Rewrite them all, also in computations that are called."""
-    is_changed = expand(module, context, _TABLE)
+    """Rewrite them all; calls are inlined, so that forms are seen that a call's border cuts."""
+    is_changed = inline_calls(module, context)
+    is_changed |= expand(module, context, _TABLE)
     for computation in reachable(module):
         for instr in list(computation):
             if instr.opcode == "copy-start" and not instr.users:
@@ -76,6 +79,25 @@ def _of_bits(read: Instr) -> Instr | None:
     given = (e.bitcast_convert(operand, bits), *indices)
     made = emit(read, read.opcode, read.array.with_dtype(bits), given, dict(read.attrs))
     return e.bitcast_convert(made, dtype)
+
+
+def _slice(instr: Instr) -> Instr | None:
+    """A part without steps of a padded array, as the array padded less."""
+    (padded,) = instr.operands
+    ranges, padding = instr.attrs["slice"], padded.attrs.get("padding")
+    assert isinstance(ranges, tuple)
+    if not isinstance(padding, tuple) or any(step != 1 for _, _, step in ranges):
+        return None
+    if 0 in instr.array.dims:
+        return None
+    cut = tuple(
+        (low - start, high - (size - end), inside)
+        for (low, high, inside), (start, end, _), size in zip(
+            padding, ranges, padded.array.dims, strict=True
+        )
+    )
+    said = {name: instr.attrs[name] for name in _SAID if name in instr.attrs}
+    return emit(instr, "pad", instr.array, padded.operands, said | {"padding": cut})
 
 
 def _product(instr: Instr) -> Instr | None:
@@ -126,4 +148,5 @@ _TABLE: dict[str, Expansion] = {
     "gather": _of_bits,
     "get-dimension-size": size_of_dimension,
     "reduce": _reduce,
+    "slice": _slice,
 }

@@ -156,6 +156,32 @@ BODIES = {
         "f32[10,6] scatter(a, i, u), update_window_dims={1}, inserted_window_dims={0}, "
         "scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=maximum"
     ),
+    "gather of windows": (
+        "a = f32[10,6] parameter(0) i = s32[7,1] parameter(1) ROOT r = f32[7,3,6] gather(a, i), "
+        "offset_dims={1,2}, collapsed_slice_dims={}, start_index_map={0}, index_vector_dim=1, "
+        "slice_sizes={3,6}"
+    ),
+    "gather of kept rows": (
+        "a = f32[10,6] parameter(0) i = s32[7,1] parameter(1) ROOT r = f32[7,1,6] gather(a, i), "
+        "offset_dims={1,2}, collapsed_slice_dims={}, start_index_map={0}, index_vector_dim=1, "
+        "slice_sizes={1,6}"
+    ),
+    "scatter of kept rows": (
+        "a = f32[8,10,6] parameter(0) i = s32[8,2] parameter(1) u = f32[8,1,6] parameter(2) ROOT r "
+        "= f32[8,10,6] scatter(a, i, u), update_window_dims={1,2}, inserted_window_dims={}, "
+        "scatter_dims_to_operand_dims={1,2}, input_batching_dims={0}, "
+        "scatter_indices_batching_dims={0}, index_vector_dim=1, to_apply=set"
+    ),
+    "gradient of a kernel": (
+        "a = f32[2,16,6,3] parameter(0) g = f32[2,8,6,4] parameter(1) ROOT r = f32[3,3,3,4] "
+        "convolution(a, g), window={size=8x6 pad=1_0x1_1 rhs_dilate=2x1}, "
+        "dim_labels=f01b_i01o->01bf"
+    ),
+    "factors of a batch": (
+        "a = f32[8,3,3] parameter(0) ROOT r = (f32[8,3,3], s32[8]) custom-call(a), "
+        'custom_call_target="lapack_spotrf_ffi", backend_config={uplo = 76 : ui8}, '
+        'frontend_attributes={num_batch_dims="1"}'
+    ),
     "dynamic slice": (
         "a = f32[10,6] parameter(0) i = s32[] parameter(1) j = s32[] parameter(2) ROOT r = f32[3,6] "
         "dynamic-slice(a, i, j), dynamic_slice_sizes={3,6}"
