@@ -89,9 +89,22 @@ def _gathered_rows(image: HloInstruction, folds: Sequence[Fold | None], dim: int
 
 def _overlapping_blocks(image: HloInstruction, place: int, fold: Fold) -> HloInstruction:
     """``[.., size, ..]`` as ``[.., blocks, length, ..]``: blocks of a step, and the first of the next."""
-    more = 0 if fold.blocks == 1 else -(-fold.length // fold.step) - 1
+    cut = _steps_apart(image, place, fold)
+    step = cut.array.dims[place + 1]
+    parts = []
+    for number in range(fold.following + 1):
+        taken = [(0, n, 1) for n in cut.array.dims]
+        taken[place] = (number, number + fold.blocks, 1)
+        taken[place + 1] = (0, min(step, fold.length - number * step), 1)
+        parts.append(make.slice_(cut, tuple(taken)))
+    return _joined(parts, place + 1)
+
+
+def _steps_apart(image: HloInstruction, place: int, fold: Fold) -> HloInstruction:
+    """``[.., size, ..]`` as ``[.., blocks + those that follow, step, ..]``, from the first element read."""
+    count = fold.blocks + fold.following
     step = fold.length if fold.blocks == 1 else fold.step
-    total = step * (fold.blocks + more)
+    total = step * count
     size = image.array.dims[place]
     rank = image.array.rank
     edges = [(0, 0, 0)] * rank
@@ -100,14 +113,40 @@ def _overlapping_blocks(image: HloInstruction, place: int, fold: Fold) -> HloIns
     bounds[place] = (max(0, fold.first), min(size, fold.first + total), 1)
     whole = padded(make.slice_(image, tuple(bounds)), tuple(edges))
     dims = whole.array.dims
-    cut = make.reshape(whole, (*dims[:place], fold.blocks + more, step, *dims[place + 1 :]))
-    parts = []
-    for number in range(more + 1):
-        taken = [(0, n, 1) for n in cut.array.dims]
-        taken[place] = (number, number + fold.blocks, 1)
-        taken[place + 1] = (0, min(step, fold.length - number * step), 1)
-        parts.append(make.slice_(cut, tuple(taken)))
-    return _joined(parts, place + 1)
+    return make.reshape(whole, (*dims[:place], count, step, *dims[place + 1 :]))
+
+
+def image_in_rows(image: HloInstruction, place: int, fold: Fold) -> HloInstruction:
+    """``[.., size, .., features]`` as ``[.., blocks + those that follow, .., step * features]``."""
+    return _beside_last(_steps_apart(image, place, fold), place + 1)
+
+
+def band_in_rows(band: HloInstruction, dim: int, fold: Fold, features: int) -> HloInstruction:
+    """A band ``[.., length, .., features, ..]`` as the taps of rows of a step, zeros behind:
+    ``[.., taps, .., step * features, ..]``; `features` says which dimension these are."""
+    taps = fold.following + 1
+    edges = _bounds(((0, 0, 0),) * band.array.rank, dim, (0, taps * fold.step - fold.length, 0))
+    whole = padded(band, edges)
+    dims = whole.array.dims
+    cut = make.reshape(whole, (*dims[:dim], taps, fold.step, *dims[dim + 1 :]))
+    lead = features + 2
+    order = (
+        *(d for d in range(lead - 1) if d != dim + 1),
+        dim + 1,
+        *range(lead - 1, cut.array.rank),
+    )
+    turned = make.transpose(cut, order).array.dims
+    merged = (*turned[: lead - 2], turned[lead - 2] * turned[lead - 1], *turned[lead:])
+    return make.reshape(make.transpose(cut, order), merged)
+
+
+def _beside_last(array: HloInstruction, dim: int) -> HloInstruction:
+    """Dimension `dim` moved beside the last and merged with it."""
+    rank = array.array.rank
+    order = (*(d for d in range(rank - 1) if d != dim), dim, rank - 1)
+    turned = make.transpose(array, order)
+    dims = turned.array.dims
+    return make.reshape(turned, (*dims[:-2], dims[-2] * dims[-1]))
 
 
 def _edges(size: int, fold: Fold | None) -> tuple[int, int, int]:

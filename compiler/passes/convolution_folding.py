@@ -5,6 +5,7 @@ A *block* is some neighbouring output positions of a dimension (`convolution_fol
     fold      a block is one output position, and its positions are output features; the kernel
               becomes a band: the taps of one position next to those of the other, zeros beside
     gather    what a block reads is put side by side along the features by a kernel of its own
+    cut       an image of one feature is rows of its elements, of which a block reads a few whole ones
 
 A 7x7 convolution of 3 features with stride 2, folded and gathered by 8 rows, has 63 features in,
 512 out and 7 taps. A transposed convolution (dilated base) is folded by its dilation, so that no
@@ -20,8 +21,8 @@ batch does not fill the lanes (`dimension_order`). One with holes may be made of
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 from compiler.analysis.window_config import REQUEST, read_config
 from compiler.hlo.attributes import ConvDims, Window, WindowDim
@@ -30,23 +31,22 @@ from compiler.hlo.dtypes import BF16, F32
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.passes.context import PassContext
 from compiler.passes.convolution_bands import (
+    band_in_rows,
     banded,
     gathered,
+    image_in_rows,
     in_blocks,
     summed_diagonals,
     unfolded,
 )
 from compiler.passes.convolution_estimate import (
     ConvSizes,
-    band_cycles,
     convolution_cycles,
     gradient_cycles,
     moved_bytes,
-    movement_cycles,
     sizes_of,
-    turned_movement_cycles,
 )
-from compiler.passes.convolution_folds import Fold, fold_of, gradient_fold
+from compiler.passes.convolution_folds import Fold, gradient_fold
 from compiler.passes.convolution_group_merging import merge_groups
 from compiler.passes.convolution_guards import (
     guarded,
@@ -56,6 +56,16 @@ from compiler.passes.convolution_guards import (
 )
 from compiler.passes.convolution_parts import convolution_in_parts
 from compiler.passes.convolution_phases import in_phases, phased_cycles
+from compiler.passes.convolution_plans import (
+    COUNTS,
+    MOST_PIECES,
+    Plan,
+    gathering_cycles,
+    phase_folds,
+    plan_cycles,
+    plans,
+    windows,
+)
 from compiler.passes.dot_canonicalizer import dimension_fills_lanes
 from compiler.passes.expanders.weighted_taps import has_few_features
 from compiler.passes.expanders.window_taps import ordered_kernel, stated_attributes
@@ -65,15 +75,7 @@ from compiler.rewrite.dims import inverse
 from compiler.rewrite.graph import emit
 from compiler.rewrite.graph import replace as replace_instr
 from tpu_sim.isa.chips import Chip
-from tpu_sim.isa.geometry import LANES, SUBLANES
 
-_COUNTS = (2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32, 42)
-"""Positions of a block that are tried: small ones, and about doubling up to 42, of which three features
-(colours) fill 126 of 128 lanes. A finer list finds hardly cheaper plans and costs compile time (assumed)."""
-_MOST_PIECES = 40
-"""Slices that a gathered image is made of."""
-_MOST_ROWS = 16
-"""Positions of a block of the last dimension, which become rows again."""
 _WORTH = 0.5
 """Of the estimate without folding: beyond, a convolution is left alone."""
 _WORTH_PHASES = 0.7
@@ -84,19 +86,6 @@ _UNFOLDED_SHARE = 8
 
 Replacement = tuple[HloInstruction, HloInstruction]
 """What is replaced (a convolution, or the last of what is computed of it alone), and by what."""
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """Folds by spatial dimension, and those that are gathered."""
-
-    folds: tuple[Fold | None, ...]
-    gathers: tuple[bool, ...]
-
-    @property
-    def gathered(self) -> tuple[Fold | None, ...]:
-        """The folds that are gathered, None elsewhere."""
-        return tuple(f if g else None for f, g in zip(self.folds, self.gathers, strict=True))
 
 
 def fold_convolutions(module: HloModule, context: PassContext) -> bool:
@@ -138,113 +127,19 @@ def _folded(instr: HloInstruction, sizes: ConvSizes, chip: Chip) -> Replacement 
     if is_gradient:
         return None if is_along_lanes else _folded_gradient(instr, sizes, chip)
     cycles = convolution_cycles(sizes, chip)
-    plans = () if is_along_lanes else _plans(sizes)
-    costs = ((_plan_cycles(sizes, plan, chip), i, plan) for i, plan in enumerate(plans))
+    tried = () if is_along_lanes else plans(sizes)
+    costs = ((plan_cycles(sizes, plan, chip), i, plan) for i, plan in enumerate(tried))
     best = min(costs, default=None)
     if best is not None and best[0] > _WORTH * cycles:
         best = None
-    phases = _phase_folds(sizes)
+    phases = phase_folds(sizes)
     least = cycles if best is None else best[0]
     if any(phases) and phased_cycles(sizes, phases, chip) < _WORTH_PHASES * least:
         return _guarded_phases(instr, phases, chip)
     return None if best is None else _fold(instr, sizes, best[2], chip)
 
 
-def _phase_folds(sizes: ConvSizes) -> tuple[Fold | None, ...]:
-    """Dilated dimensions in blocks that have each phase once."""
-    return tuple(
-        fold_of(d, n, d.base_dilation // math.gcd(d.base_dilation, d.stride))
-        if d.base_dilation > 1
-        else None
-        for d, n in zip(sizes.window, sizes.positions, strict=True)
-    )
-
-
-def _plans(sizes: ConvSizes) -> Iterator[_Plan]:
-    """Phases of dilated dimensions, alone and with one dimension in larger blocks."""
-    phases = _phase_folds(sizes)
-    rank = len(phases)
-    if any(phases):
-        yield _Plan(phases, (False,) * rank)
-    for dim, (window, positions) in enumerate(zip(sizes.window, sizes.positions, strict=True)):
-        if window.size == 1 and window.base_dilation == 1:
-            continue
-        most = min(positions, _MOST_ROWS if dim == rank - 1 else positions)
-        for count in _COUNTS:
-            fold = fold_of(window, positions, count) if count <= most else None
-            if fold is None:
-                continue
-            folds = (*phases[:dim], fold, *phases[dim + 1 :])
-            yield _Plan(folds, (False,) * rank)
-            if fold.length <= _MOST_PIECES:
-                yield _Plan(folds, tuple(d == dim for d in range(rank)))
-
-
-def _plan_cycles(sizes: ConvSizes, plan: _Plan, chip: Chip) -> float:
-    """Cycles of gathering, of the folded convolution and of unfolding its result."""
-    image, features, along, total = sizes.image, sizes.features, sizes.along, 0.0
-    if any(plan.gathers):
-        kept = tuple(
-            n if fold is None else fold.blocks for n, fold in zip(image, plan.gathered, strict=True)
-        )
-        length = math.prod(f.length for f in plan.gathered if f is not None)
-        rows = sizes.batch * math.prod(kept)
-        written = moved_bytes(rows, length * features, sizes.item_bytes)
-        total += _gathering_cycles(sizes, plan.gathered, rows, length, written, chip)
-        image, features, along = kept, length * features, None
-    window = _windows(plan, sizes.window, sizes.image)
-    counts = math.prod(fold.count for fold in plan.folds if fold is not None)
-    positions = tuple(
-        n if fold is None else fold.blocks
-        for n, fold in zip(sizes.positions, plan.folds, strict=True)
-    )
-    folded = replace(
-        sizes, image=image, features=features, window=window, positions=positions,
-        out=counts * sizes.out, is_result_made=True, along=along,
-    )  # fmt: skip
-    read = moved_bytes(folded.rows, folded.out, sizes.item_bytes)
-    written = moved_bytes(sizes.rows, sizes.out, sizes.item_bytes)
-    pieces = sizes.rows / SUBLANES * -(-sizes.out // LANES)
-    unfolding = movement_cycles(read, written, pieces, chip)
-    band = band_cycles(folded.taps * folded.features, folded.out, sizes.out, chip)
-    return total + band + convolution_cycles(folded, chip) + unfolding
-
-
-def _gathering_cycles(
-    sizes: ConvSizes, folds: Sequence[Fold | None], rows: int, length: int, written: int, chip: Chip
-) -> float:
-    """Cycles of a kernel that writes so many rows and bytes of a gathered image.
-
-    One that lies along a dimension without a fold is turned as it is gathered, any other before.
-    """
-    features = sizes.features
-    if sizes.along is not None and folds[sizes.along] is None:
-        minor = sizes.image[sizes.along]
-        blocks = rows // minor * -(-minor // LANES) * -(-length * features // LANES)
-        return turned_movement_cycles(sizes.image_bytes, written, blocks, chip)
-    count = sizes.batch * math.prod(sizes.image)
-    read = moved_bytes(count, features, sizes.item_bytes)
-    pieces = rows / SUBLANES * length * -(-features // LANES)
-    turning = 0.0
-    if sizes.along is not None:
-        turning = movement_cycles(sizes.image_bytes, read, 0, chip)
-    return turning + movement_cycles(read, written, pieces, chip)
-
-
-def _windows(
-    plan: _Plan, window: tuple[WindowDim, ...], image: tuple[int, ...]
-) -> tuple[WindowDim, ...]:
-    """The window of the folded convolution; kernels are turned round beforehand."""
-    found = []
-    for d, n, fold, is_gathered in zip(window, image, plan.folds, plan.gathers, strict=True):
-        if fold is None:
-            found.append(replace(d, reversal=False))
-        else:
-            found.append(WindowDim(1) if is_gathered else fold.window(n))
-    return tuple(found)
-
-
-def _fold(instr: HloInstruction, sizes: ConvSizes, plan: _Plan, chip: Chip) -> Replacement:
+def _fold(instr: HloInstruction, sizes: ConvSizes, plan: Plan, chip: Chip) -> Replacement:
     """The convolution in blocks, where what it multiplies is finite."""
     labels, window = _attributes(instr)
     image = _gathered_image(instr, sizes, plan.gathered, labels.input_feature)
@@ -279,7 +174,7 @@ def _guarded_phases(
 
 
 def _product(
-    instr: HloInstruction, image: HloInstruction, kernel: HloInstruction, plan: _Plan
+    instr: HloInstruction, image: HloInstruction, kernel: HloInstruction, plan: Plan
 ) -> HloInstruction:
     """The convolution in blocks, of the gathered image."""
     labels, window = _attributes(instr)
@@ -292,13 +187,16 @@ def _product(
     for dim, fold in enumerate(plan.folds):
         if fold is not None:
             kernel = banded(kernel, dim, fold)
+        if fold is not None and dim == plan.cut:
+            image = image_in_rows(image, 1 + dim, fold)
+            kernel = band_in_rows(kernel, dim, fold, rank)
     kernel = _gathered_kernel(kernel, plan, rank)
     blocks = [n if f is None else f.blocks for n, f in zip(positions, plan.folds, strict=True)]
     dims = (image.array.dims[0], *blocks, kernel.array.dims[-1])
     spatial, last = tuple(range(1, rank + 1)), rank + 1
     attrs = _attrs(
         instr,
-        Window(_windows(plan, window.dims, sizes)),
+        Window(windows(plan, window.dims, sizes)),
         ConvDims(0, last, spatial, rank, last, tuple(range(rank)), 0, last, spatial),
     )
     made = emit(image, "convolution", instr.array.with_dims(dims), (image, kernel), attrs)
@@ -369,7 +267,7 @@ def _stored_order(image: HloInstruction, folds: Sequence[Fold | None], dim: int)
     return (*(d for d in places if d != dim), dim) if any(folds) else tuple(places)
 
 
-def _gathered_kernel(kernel: HloInstruction, plan: _Plan, rank: int) -> HloInstruction:
+def _gathered_kernel(kernel: HloInstruction, plan: Plan, rank: int) -> HloInstruction:
     """``[lengths.., features, counts.., out]`` as ``[taps.., features, out]`` of the folded one."""
     moved = [d for d in range(rank) if plan.gathers[d]]
     kept = [d for d in range(rank) if not plan.gathers[d]]
@@ -406,9 +304,9 @@ def _gradient_folds(sizes: ConvSizes, chip: Chip) -> list[tuple[float, int, int,
     """Blocks of a kernel's gradient: estimated cycles, dimension, positions of a block, fold."""
     found: list[tuple[float, int, int, Fold]] = []
     for dim, (window, positions) in enumerate(zip(sizes.window, sizes.positions, strict=True)):
-        for count in _COUNTS:
+        for count in COUNTS:
             fold = gradient_fold(window, positions, count) if count <= window.size else None
-            if fold is not None and positions > 1 and fold.length <= _MOST_PIECES:
+            if fold is not None and positions > 1 and fold.length <= MOST_PIECES:
                 found.append((_gradient_fold_cycles(sizes, dim, fold, chip), dim, count, fold))
     return found
 
@@ -426,7 +324,7 @@ def _gradient_fold_cycles(sizes: ConvSizes, dim: int, fold: Fold, chip: Chip) ->
     written = moved_bytes(rows, folded.batch, sizes.item_bytes)
     folds = tuple(fold if d == dim else None for d in range(len(image)))
     turned = replace(sizes, batch=sizes.features, features=sizes.batch)
-    gathering = _gathering_cycles(turned, folds, rows, fold.length, written, chip)
+    gathering = gathering_cycles(turned, folds, rows, fold.length, written, chip)
     return gathering + gradient_cycles(folded, chip)
 
 

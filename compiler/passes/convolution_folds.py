@@ -59,6 +59,11 @@ class Fold:
     """What each position of a block meets; None if nothing."""
     band: Band
 
+    @property
+    def following(self) -> int:
+        """Blocks of a step behind a block's own that it reads elements of."""
+        return 0 if self.blocks == 1 else -(-self.length // self.step) - 1
+
     def window(self, size: int) -> WindowDim:
         """The window that has one position a block, over an image of `size` elements."""
         high = self.step * (self.blocks - 1) + self.length - 1 + self.first - (size - 1)

@@ -16,10 +16,12 @@ from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.parser import parse_module
 from compiler.hlo.verifier import verify
 from compiler.passes import convolution_folding as folding
+from compiler.passes import convolution_plans
 from compiler.passes.context import PassContext
 from compiler.passes.convolution_estimate import sizes_of
 from compiler.passes.convolution_folds import fold_of, gradient_fold
 from compiler.passes.convolution_guards import needs_finite_image, needs_finite_kernel
+from compiler.passes.convolution_plans import phase_folds, plans
 from compiler.passes.pipeline import run_pipeline
 from compiler.rewrite.graph import replace
 from tpu_sim.isa.chips import load_chip
@@ -48,6 +50,9 @@ FORWARD = {
                      "b0f_0io->b0f"),
     "cropped": ("1,9,7,2", "3,3,2,4", "1,5,5,4", "size=3x3 pad=-1_-1x0_0", PLAIN),
     "features first": ("2,3,6,6", "4,3,3,3", "2,4,4,4", "size=3x3", "bf01_oi01->bf01"),
+    "one feature": ("2,400,1", "9,1,3", "2,400,3", "size=9 pad=4_4", "b0f_0io->b0f"),
+    "a spectrum": ("2,700,1", "40,1,3", "2,20,3", "size=40 stride=32 pad=5_-40", "b0f_0io->b0f"),
+    "rows of one feature": ("1,280,2,1", "3,2,1,2", "1,280,2,2", "size=3x2 pad=2_0x1_0", PLAIN),
     "three dimensions": ("1,4,5,6,2", "2,3,2,2,3", "1,3,3,5,3", "size=2x3x2",
                          "b012f_012io->b012f"),
 }  # fmt: skip
@@ -89,9 +94,9 @@ def _module(case: Case, dtype: str = "f32") -> HloModule:
 
 def _forward(instr: HloInstruction) -> Iterator[Maker]:
     sizes = sizes_of(instr, "default")
-    for plan in folding._plans(sizes):
+    for plan in plans(sizes):
         yield lambda i, plan=plan: folding._fold(i, sizes, plan, load_chip("v5e"))
-    phases = folding._phase_folds(sizes)
+    phases = phase_folds(sizes)
     if any(phases):
         yield lambda i: folding._guarded_phases(i, phases, load_chip("v5e"))
 
@@ -155,6 +160,17 @@ def test_convolutions_of_few_features_are_folded(case: Case) -> None:
         made = [i for i in folded if i.opcode == "convolution"]
     window = made[0].attrs["window"]
     assert all(d.base_dilation == 1 for d in window.dims)
+
+
+def test_rows_of_one_feature_are_whole_registers() -> None:
+    """512 taps of a filter bank are five rows of 128 elements, not 527 slices of the signal."""
+    bank = ("32,65536,1", "512,1,24", "32,65536,24", "size=512 pad=255_256", "b0f_0io->b0f")
+    folded = next(
+        c for c in _folds(bank, "f32").computations.values() if c.name.endswith("_folded")
+    )
+    (made,) = (i for i in folded if i.opcode == "convolution")
+    assert made.operands[0].array.dims == (32, 516, 128)
+    assert made.operands[1].array.dims == (5, 128, 128 * 24)
 
 
 def test_even_blocks_of_a_window_need_no_guard() -> None:
@@ -264,7 +280,7 @@ def test_what_was_gathered_is_stored() -> None:
 
 def test_a_kernel_may_spill_many_scalars(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of many parts has conditions of its own: more scalars than registers and 128 words."""
-    monkeypatch.setattr(folding, "_COUNTS", (4,))
+    monkeypatch.setattr(convolution_plans, "COUNTS", (4,))
     case = ("8,17,17,17,1", "9,9,3,1,1", "8,7,10,5,1",
             "size=9x9x3 stride=3x4x4 pad=6_5x6_6x2_2 lhs_dilate=1x2x1", "b012f_012io->b012f")  # fmt: skip
     module = _module(case)
