@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -28,8 +29,9 @@ def find_passes(names: Sequence[str], passes: Mapping[str, PassType]) -> list[Pa
     """The passes of those names; raises CompileError for an unknown one."""
     for name in names:
         if name not in passes:
-            known = ", ".join(sorted(passes))
-            raise CompileError(f"there is no pass '{name}'; there are: {known}")
+            near = difflib.get_close_matches(name, passes, 3)
+            hint = f"did you mean {' or '.join(near)}? " if near else ""
+            raise CompileError(f"there is no pass '{name}'; {hint}`tpuc passes` lists them")
     return [passes[name] for name in names]
 
 

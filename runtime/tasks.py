@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -16,6 +17,9 @@ Result = TypeVar("Result")
 _RETRIES = 3
 _WAITING_FOR_EACH = 2
 """Tasks that are given out for each processor: one runs, the next is there when it ends."""
+_PATIENCE_SECONDS = 60.0
+"""How long a cluster may have no processor at all: one that grows when it is asked takes its time."""
+_LOOK_EVERY_SECONDS = 5.0
 
 
 def call_on_workers(
@@ -26,7 +30,7 @@ def call_on_workers(
     Texts and bytes that several calls share are sent once. Ray runs as many calls at once as its cluster
     has processors, at most the count of `choice`, and makes a call again whose worker was lost. Raises
     what a call raises, `WorkerLostError` if a call loses worker after worker, and `CompileError` where a
-    host has another tpuc or there is no cluster.
+    host has another tpuc, there is no cluster, or it has no processor.
     """
     ray = import_ray()
     connect(ray, choice)
@@ -41,14 +45,30 @@ def call_on_workers(
             while waiting and len(running) < _most_at_once(ray, choice):
                 sent = [_sent(ray, stored, value) for value in waiting.pop()]
                 running.append(task.remote(version, function, *sent))
-            ended, running = ray.wait(running, num_returns=1)
-            yield ray.get(ended[0])
+            ended, running = _first_ended(ray, running)
+            yield ray.get(ended)
     except errors.RayError as error:
         cause = getattr(error, "cause", None)
         raise (cause if isinstance(cause, Exception) else _lost(error)) from error
     finally:
         for left in running:
             ray.cancel(left, force=True)
+
+
+def _first_ended(ray: Any, running: list[Any]) -> tuple[Any, list[Any]]:
+    """A call that ended, and the others. Raises `CompileError` if nobody is there to run them."""
+    last_seen = time.monotonic()
+    while True:
+        ended, others = ray.wait(running, num_returns=1, timeout=_LOOK_EVERY_SECONDS)
+        if ended:
+            return ended[0], others
+        if ray.cluster_resources().get("CPU", 0) >= 1:
+            last_seen = time.monotonic()
+        elif time.monotonic() - last_seen >= _PATIENCE_SECONDS:
+            raise CompileError(
+                f"the Ray cluster has had no processor for {_PATIENCE_SECONDS:.0f} seconds: "
+                "start a node that has some (ray start --address=HEAD:6379)"
+            )
 
 
 def _called(version: str, function: Callable[..., Result], *arguments: Any) -> Result:

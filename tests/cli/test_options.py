@@ -44,6 +44,8 @@ def test_an_unknown_pass_that_is_left_out_is_a_usage_error(call: Call, model: Pa
     done = call("estimate", model, "--skip", "cse,frobnicate")
     assert done.code == 2
     assert "there is no pass 'frobnicate'" in done.err
+    done = call("estimate", model, "--skip", "algebraic-simplifyer")
+    assert "did you mean algebraic-simplifier" in done.err and "`tpuc passes`" in done.err
 
 
 def test_a_program_is_not_compared_with_the_evaluator(call: Call, program: Path) -> None:

@@ -10,6 +10,7 @@ import math
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -194,6 +195,22 @@ def test_a_sweep_of_standard_input_is_that_of_the_file(
     times = [variant["time_by_first"] for variant in found["variants"]]
     assert times == [variant["time_by_first"] for variant in named["variants"]]
     assert found["variants"][0]["models"][0]["model"] == "-"
+
+
+def test_who_interrupts_a_sweep_hears_what_is_kept(
+    call: Call, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> Iterator[object]:
+        raise KeyboardInterrupt
+        yield
+
+    monkeypatch.setattr("tpuc.sweep._estimated", interrupted)
+    kept = tmp_path / "kept.jsonl"
+    done = call("sweep", model, "--set", "vregs=32", "--results", kept)
+    assert done.code == 130
+    assert done.err.split("\n")[0] == f"{kept} keeps what was found: the same command goes on"
+    assert done.err.endswith("\ninterrupted\n")
+    assert call("sweep", model, "--set", "vregs=32").err.strip() == "interrupted"
 
 
 _KILLED = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -125,6 +126,20 @@ def test_a_host_with_another_tpuc_is_refused(cluster: Any, monkeypatch: pytest.M
     monkeypatch.setattr(tasks, "source_digest", lambda *packages: "another")
     with pytest.raises(CompileError, match="has another version of tpuc"):
         list(call_on_workers(abs, [(1,)], TWO))
+
+
+def test_a_cluster_without_processors_is_named(
+    cluster: Any, call: Call, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray itself would wait for one for ever."""
+    ray = importlib.import_module("ray")
+    monkeypatch.setattr(tasks, "_PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(tasks, "_LOOK_EVERY_SECONDS", 0.1)
+    monkeypatch.setattr(ray, "wait", lambda running, **_: ([], running))
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"node:head": 1.0})
+    done = call("sweep", model, "--set", "vregs=32", "--workers", "2")
+    assert (done.code, done.out) == (1, "")
+    assert "no processor" in done.err and done.err.count("\n") == 1
 
 
 def test_without_ray_workers_are_refused(

@@ -67,6 +67,20 @@ def test_a_slice_has_chips_and_links(call: Call, tmp_path: Path) -> None:
     assert {"kind", "group"} <= set(found["collectives"][0])
 
 
+def test_a_program_of_one_device_leaves_the_other_chips_of_a_slice_idle(
+    call: Call, model: Path, tmp_path: Path
+) -> None:
+    page = tmp_path / "page.html"
+    assert call("view", model, "--target", "v5e:2x2", "-o", page).code == 0
+    main = read_part(page.read_text(), "0.main")
+    assert isinstance(main, dict)
+    found = main["slice"]
+    assert found["size"] == [2, 2, 1] and len(found["chips"]) == 4
+    assert found["core_cycles"] == [main["cycles"], 0, 0, 0] and not found["links"]
+    assert call("view", model, "-o", page).code == 0
+    assert read_part(page.read_text(), "0.main")["slice"] is None  # type: ignore[index]
+
+
 def test_what_it_refuses(call: Call, model: Path, program: Path, tmp_path: Path) -> None:
     assert call("view", program).code == 2
     assert call("view", model, "--inputs", "x.npz").code == 2

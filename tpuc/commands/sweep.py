@@ -6,7 +6,8 @@ import csv
 import json
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -79,7 +80,8 @@ def sweep(
     columns = (*Progress.get_default_columns(), MofNCompleteColumn())
     terminal = Console(stderr=True)
     is_shown = terminal.is_terminal
-    with Progress(*columns, console=terminal, transient=True, disable=not is_shown) as bar:
+    bar = Progress(*columns, console=terminal, transient=True, disable=not is_shown)
+    with _keeping(kept), bar:
         task = bar.add_task("estimating", total=len(models) * len(points))
         found = run_sweep(
             models,
@@ -108,6 +110,17 @@ def sweep(
         _print(models, parameters, points, found, times)
     if not any(map(math.isfinite, times.values())):
         raise click.exceptions.Exit(1)
+
+
+@contextmanager
+def _keeping(kept: Path | None) -> Iterator[None]:
+    """Say to who interrupts a sweep that what it found is there."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if kept is not None:
+            click.echo(f"{kept} keeps what was found: the same command goes on", err=True)
+        raise
 
 
 def _points(settings: Sequence[str], target: str) -> tuple[list[SweptValues], list[Point]]:

@@ -179,20 +179,31 @@ class RunFacts:
         return sorted(places, key=lambda row: int(row[0]))
 
     def _slice(self) -> SliceFacts | None:
+        """Of a program of one device, all other chips of the target stand still."""
         executable, use = self._executable, self._report.links
-        if not isinstance(executable, SliceExecutable) or use is None:
+        topology = executable.device.topology
+        if topology.chip_count == 1:
             return None
-        torus = executable.slice.torus
-        return SliceFacts(
-            name=executable.device.topology.name,
-            size=list(executable.device.topology.dims),
+        torus = topology.torus
+        idle = [0] * (topology.chip_count * topology.devices_per_chip)
+        facts = SliceFacts(
+            name=topology.name,
+            size=list(topology.dims),
             wraps=[bool(wrap) for wrap in torus.wraps],
             chips=[list(torus.coordinates(c)) for c in range(torus.chip_count)],
-            core_cycles=list(use.core_cycles),
-            links=[[chip, axis, way, count] for (chip, axis, way), count in use.by_link],
-            room_bytes=use.room_bytes,
-            collectives=[{k: _word(v) for k, v in c.items()} for c in executable.collectives],
+            core_cycles=[self._report.cycles, *idle[1:]],
+            links=[],
+            room_bytes=0.0,
+            collectives=[],
         )
+        if use is not None:
+            facts.core_cycles = list(use.core_cycles)
+            facts.links = [[chip, axis, way, count] for (chip, axis, way), count in use.by_link]
+            facts.room_bytes = use.room_bytes
+        if isinstance(executable, SliceExecutable):
+            collectives = executable.collectives
+            facts.collectives = [{k: _word(v) for k, v in c.items()} for c in collectives]
+        return facts
 
     def lines(self, origins: Iterable[Origin], own_file: str) -> dict[str, str]:
         """The text of the origins' lines, where the file is Python or the model's own, and still there."""

@@ -129,3 +129,11 @@ def test_what_a_comparison_says_of_a_line_stands_in_a_row(tmp_path: Path) -> Non
     seen = walk(tmp_path, [model, "--target", "v5e", "--target", "v6e"], [])
     assert not seen["errors"] and "Source lines" in seen["views"]["Compare"]["text"]
     assert 0 < seen["views"]["Compare"]["tallest"] < 50
+
+
+def test_idle_chips_are_drawn(tmp_path: Path) -> None:
+    model = str(ROOT / "examples" / "dot_bias_relu.hlo")
+    seen = walk(tmp_path, [model, "--target", "v5e:2x2"], [])
+    text = seen["views"]["Slice"]["text"]
+    assert not seen["errors"] and "1 of 4 devices" in text and text.count("idle") == 3
+    assert not {"NaN", "Infinity", "∞"} & set(text.split())
