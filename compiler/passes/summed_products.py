@@ -16,16 +16,16 @@ from dataclasses import dataclass, field
 
 from compiler.analysis.code_costs import SumCosts
 from compiler.analysis.tiled_layout import byte_size
-from compiler.analysis.trip_count import counts_up, trip_count
+from compiler.analysis.trip_count import trip_count
 from compiler.hlo.call_graph import control_computations
 from compiler.hlo.dtypes import F32, S32
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.opcodes import Trait, with_trait
-from compiler.hlo.shape import ArrayShape, Shape, TupleShape
+from compiler.hlo.shape import Shape, TupleShape
 from compiler.passes.context import PassContext
 from compiler.passes.loop_state import drop_unused
 from compiler.passes.stacked_view import elements, is_only_caller
-from compiler.passes.trip_order import Order, order_of
+from compiler.passes.trip_order import Order, order_of, trip_counter
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit
 from compiler.rewrite.loop_growth import add_state, can_grow
@@ -82,11 +82,8 @@ def _counted(loop: Instr) -> _Loop | None:
     trips = trip_count(loop)
     if trips is None or trips < 2:
         return None
-    for index, value in enumerate(loop.operands[0].operands):
-        is_number = isinstance(value.shape, ArrayShape) and value.array == ArrayShape(S32, ())
-        if is_number and counts_up(loop, index) and elements(loop.body, index):
-            return _Loop(loop, elements(loop.body, index)[0], trips)
-    return None
+    counter = trip_counter(loop)
+    return None if counter is None else _Loop(loop, counter, trips)
 
 
 def _move(counted: _Loop, chip: Chip) -> int:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from compiler.analysis.loop_invariants import elements
+from compiler.analysis.trip_count import counts_up
 from compiler.hlo.dtypes import S32
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import Trait, with_trait
+from compiler.hlo.shape import ArrayShape
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit
 from compiler.rewrite.pattern import splat_value
@@ -24,6 +27,16 @@ class Order:
             return counter
         last = make.constant(counter, S32, trips - 1)
         return emit(counter, "subtract", counter.array, (last, counter))
+
+
+def trip_counter(loop: HloInstruction) -> HloInstruction | None:
+    """Where a loop's body reads the number of its trip, from 0 on; None if the state has none."""
+    for index, value in enumerate(loop.operands[0].operands):
+        is_number = isinstance(value.shape, ArrayShape) and value.array == ArrayShape(S32, ())
+        read = elements(loop.body.parameters[0], index)
+        if is_number and read and counts_up(loop, index):
+            return read[0]
+    return None
 
 
 def order_of(place: HloInstruction, counter: HloInstruction, trips: int) -> Order | None:

@@ -33,6 +33,10 @@ REASONS = {
         "analysis/operation_marks.py",
         "add multiply negate subtract",
     ): "sums of polynomials of two arrays are a few products",
+    (
+        "passes/derived_stacks.py",
+        "add multiply negate subtract",
+    ): "what takes one vector operation, in any type",
     ("analysis/reducers.py", "convert copy"): "a sum in f32 of narrower elements",
     ("backend/vector/reducers.py", "parameter tuple"): "the frame of a computation of scalars",
     ("frontends/numpy/reductions.py", "maximum minimum"): "complex numbers have no order",
