@@ -5,6 +5,7 @@ A part stands between ``<!-- begin NAME -->`` and ``<!-- end NAME -->``.
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -22,11 +23,19 @@ EXAMPLE = ROOT / "examples" / "dot_bias_relu.hlo"
 DEBUG_NAN = ("break nan", "run", "list source", "evaluate subtract.8", "backtrace", "list")
 """The session of docs/debugging.md."""
 
+SWEPT = ("--set", "mxu_count=4,8", "--set", "hbm_bandwidth=0.8,1.6TB/s")
+"""The sweep of README.md."""
 
-def run(*arguments: str) -> str:
-    """Return what a tpuc command prints."""
+
+def run(*arguments: str, is_first: bool = False) -> str:
+    """Return what a tpuc command prints; `is_first`: where nothing was compiled before."""
     command = [sys.executable, "-m", "tpuc", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    with tempfile.TemporaryDirectory() as cache:
+        environment = os.environ | ({"TPUC_CACHE_DIR": cache} if is_first else {})
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=True, cwd=ROOT, env=environment
+        )
+    return done.stdout
 
 
 def indented(text: str, limit: int = 110) -> str:
@@ -66,14 +75,15 @@ def parts() -> dict[str, str]:
     disassembly, tpu = without_sources(disassembly), without_sources(tpu)
     lines = [line.strip() for line in tpu.splitlines() if "vmatmul" in line]
     matmul = max(lines, key=lambda line: line.count(";"))
-    for _ in range(2):  # what the first one compiled, the second one finds: no computer's speed
-        block = run("run", "examples/transformer_block.hlo", "--check")
+    block = run("run", "examples/transformer_block.hlo", "--check", is_first=True)
     costs = run("estimate", "examples/attention.mlir", "--by", "line", "--top", "6")
+    sweep = run("sweep", "examples/attention.mlir", *SWEPT)
     session = [f"--command={line}" for line in DEBUG_NAN]
     debugging = run("debug", "examples/diverging.mlir", *session)
     return {
         "debug-nan": indented(debugging, 150),
         "run": indented(block, 132),
+        "sweep": indented(without_blank_edges(sweep), 132),
         "lines": indented(without_blank_edges(costs[costs.index("dearest") :]), 132),
         "disasm": indented(excerpt(disassembly, matmul, 5), 160),
         "hlo": indented(EXAMPLE.read_text()),

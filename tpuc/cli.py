@@ -7,7 +7,6 @@ Exit codes: 0 ok, 1 the model or a check failed, 2 usage. Messages go to standar
 from __future__ import annotations
 
 import importlib
-import math
 import os
 import sys
 import warnings
@@ -15,13 +14,15 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
 
 from tpuc import __version__
 from tpuc.failures import describe, say_as_json
+from tpuc.option_types import FILE, FOLDER, files, number, top
 from tpuc.streams import give_up_output, prepare_streams
 
 CommandFunction = TypeVar("CommandFunction", bound=Callable[..., None])
+
+
 _PRECISION = click.Choice(["default", "high", "highest"])
 
 
@@ -34,22 +35,6 @@ def _options(
         return function
 
     return apply
-
-
-def _files(
-    context: click.Context, parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """What a shell completes a model with: the files there are."""
-    return [CompletionItem(incomplete, type="file")]
-
-
-def _number(
-    context: click.Context, parameter: click.Parameter, value: float | None
-) -> float | None:
-    """Refuse what is no number: click's ranges let it pass."""
-    if value is not None and math.isnan(value):
-        raise click.BadParameter("nan is no number")
-    return value
 
 
 def _keep_settings(
@@ -107,7 +92,7 @@ _f64_as_f32 = click.option(
 )
 _dump_ir = click.option(
     "--dump-ir",
-    type=click.Path(file_okay=False),
+    type=FOLDER,
     help="write the IR after each stage to this folder",
 )
 _window = click.option(
@@ -135,12 +120,12 @@ _no_cache = click.option(
 )
 _trace = click.option(
     "--trace",
-    type=click.Path(dir_okay=False),
+    type=FILE,
     help="write a trace for ui.perfetto.dev (JSON), or NAME.xplane.pb for xprof",
 )
 _chakra = click.option(
     "--chakra",
-    type=click.Path(file_okay=False),
+    type=FOLDER,
     metavar="DIR",
     help="write Chakra execution traces of a slice's devices",
 )
@@ -153,22 +138,13 @@ _by = click.option(
 )
 
 
-def _top(context: click.Context, parameter: click.Parameter, text: str) -> int | None:
-    """A number of rows, or all."""
-    if text == "all":
-        return None
-    if not text.isdecimal() or int(text) < 1:
-        raise click.BadParameter(f"{text!r}: want a number from 1 on, or all")
-    return int(text)
-
-
 _listing = _options(
     click.option(
         "--top",
         default="12",
         show_default=True,
         metavar="N|all",
-        callback=_top,
+        callback=top,
         help="so many kernels or source lines",
     ),
     click.option(
@@ -181,15 +157,13 @@ _listing = _options(
     click.option(
         "--csv",
         "csv_file",
-        type=click.Path(dir_okay=False),
+        type=FILE,
         help="write the kernels as CSV (- to standard output)",
     ),
-    click.option(
-        "--prices", type=click.Path(dir_okay=False), help="a price file: [chip_hour] v5e = 1.2"
-    ),
+    click.option("--prices", type=FILE, help="a price file: [chip_hour] v5e = 1.2"),
     click.option("--tokens", type=click.IntRange(min=1), help="tokens of a step, for their price"),
 )
-_inputs = click.option("--inputs", type=click.Path(dir_okay=False), help="in0.. as .npz")
+_inputs = click.option("--inputs", type=FILE, help="in0.. as .npz")
 _seed = click.option("--seed", type=click.IntRange(min=0), default=0, help="seed of random inputs")
 _machine = click.option(
     "--machine", type=click.Choice(["llvm", "numpy"]), default="llvm", show_default=True
@@ -197,16 +171,14 @@ _machine = click.option(
 _json = click.option("--json", "as_json", is_flag=True, help="print one JSON object")
 _data = _options(
     _inputs,
-    click.option(
-        "--expect", type=click.Path(dir_okay=False), help="out0.. as .npz to compare with"
-    ),
+    click.option("--expect", type=FILE, help="out0.. as .npz to compare with"),
     click.option(
         "--tol",
         type=click.FloatRange(min=0),
-        callback=_number,
+        callback=number,
         help="largest normalised error allowed",
     ),
-    click.option("--outputs", type=click.Path(dir_okay=False), help="write out0.. to this .npz"),
+    click.option("--outputs", type=FILE, help="write out0.. to this .npz"),
     _seed,
 )
 
@@ -218,7 +190,7 @@ def cli() -> None:
 
 
 @cli.command()
-@click.argument("model", shell_complete=_files)
+@click.argument("model", shell_complete=files)
 @_data
 @_target
 @_precision
@@ -252,7 +224,7 @@ def run(**options: object) -> None:
 
 
 @cli.command()
-@click.argument("model", shell_complete=_files)
+@click.argument("model", shell_complete=files)
 @_target
 @_precision
 @_trips
@@ -280,8 +252,8 @@ def estimate(**options: object) -> None:
 
 
 @cli.command("compile")
-@click.argument("model", shell_complete=_files)
-@click.option("-o", "--output", required=True, type=click.Path(dir_okay=False))
+@click.argument("model", shell_complete=files)
+@click.option("-o", "--output", required=True, type=FILE)
 @_target
 @_precision
 @_f64_as_f32
@@ -295,7 +267,7 @@ def compile_command(**options: object) -> None:
 
 
 @cli.command()
-@click.argument("model", shell_complete=_files)
+@click.argument("model", shell_complete=files)
 @click.option("--passes", default=None, help="comma-separated names, or none; all when left out")
 @click.option(
     "--style",
@@ -310,7 +282,7 @@ def opt(**options: object) -> None:
 
 
 @cli.command()
-@click.argument("model", shell_complete=_files, required=False)
+@click.argument("model", shell_complete=files, required=False)
 @_target
 @_f64_as_f32
 @_json
@@ -320,10 +292,10 @@ def passes(**options: object) -> None:
 
 
 @cli.command()
-@click.argument("models", shell_complete=_files, metavar="MODEL [MODEL]", nargs=-1, required=True)
-@click.option("-o", "--output", type=click.Path(dir_okay=False), help="the page (MODEL.html)")
+@click.argument("models", shell_complete=files, metavar="MODEL [MODEL]", nargs=-1, required=True)
+@click.option("-o", "--output", type=FILE, help="the page (MODEL.html)")
 @click.option("--run", "is_run", is_flag=True, help="run it; without, cycles are estimated")
-@click.option("--inputs", type=click.Path(dir_okay=False), help="in0.. as .npz, with --run")
+@click.option("--inputs", type=FILE, help="in0.. as .npz, with --run")
 @_seed
 @click.option(
     "--target",
@@ -346,7 +318,7 @@ def view(**options: object) -> None:
 
 
 @cli.command()
-@click.argument("model", shell_complete=_files)
+@click.argument("model", shell_complete=files)
 @_inputs
 @_seed
 @_target
@@ -355,7 +327,7 @@ def view(**options: object) -> None:
 @_window
 @_skip
 @_machine
-@click.option("-x", "script", type=click.Path(dir_okay=False), help="execute this file's commands")
+@click.option("-x", "script", type=FILE, help="execute this file's commands")
 @click.option("--command", "commands", multiple=True, help="execute a command (repeatable)")
 def debug(**options: object) -> None:
     """Debug a run of MODEL (or a .tpux): stop it anywhere, look at values and registers, go on and back.
@@ -366,8 +338,8 @@ def debug(**options: object) -> None:
 
 
 @cli.command()
-@click.argument("source", shell_complete=_files, metavar="FILE.tpu")
-@click.option("-o", "--output", required=True, type=click.Path(dir_okay=False))
+@click.argument("source", shell_complete=files, metavar="FILE.tpu")
+@click.option("-o", "--output", required=True, type=FILE)
 @_target_file
 def asm(**options: object) -> None:
     """Assemble bundle text to a program file (.tpux)."""
@@ -375,7 +347,7 @@ def asm(**options: object) -> None:
 
 
 @cli.command()
-@click.argument("program", shell_complete=_files, metavar="FILE.tpux")
+@click.argument("program", shell_complete=files, metavar="FILE.tpux")
 @_target_file
 def disasm(**options: object) -> None:
     """Print a program file as bundle assembly."""
@@ -383,7 +355,7 @@ def disasm(**options: object) -> None:
 
 
 @cli.command("eval")
-@click.argument("model", shell_complete=_files)
+@click.argument("model", shell_complete=files)
 @_data
 @_precision
 @_f64_as_f32
@@ -394,7 +366,7 @@ def eval_command(**options: object) -> None:
 
 
 @cli.command()
-@click.argument("models", shell_complete=_files, nargs=-1, required=True, metavar="MODEL...")
+@click.argument("models", shell_complete=files, nargs=-1, required=True, metavar="MODEL...")
 @click.option(
     "--set",
     "settings",
@@ -414,13 +386,13 @@ def eval_command(**options: object) -> None:
 )
 @click.option(
     "--results",
-    type=click.Path(dir_okay=False),
+    type=FILE,
     help="keep each result in this file (JSON lines); what it holds already is not run again",
 )
-@click.option("--csv", "csv_file", type=click.Path(dir_okay=False), help="write a table as CSV")
+@click.option("--csv", "csv_file", type=FILE, help="write a table as CSV")
 @click.option(
     "--plot",
-    type=click.Path(dir_okay=False),
+    type=FILE,
     help="draw it: a .svg, .png or .pdf (needs tpuc[plots])",
 )
 @_json

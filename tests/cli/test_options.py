@@ -48,6 +48,26 @@ def test_an_unknown_pass_that_is_left_out_is_a_usage_error(call: Call, model: Pa
     assert "did you mean algebraic-simplifier" in done.err and "`tpuc passes`" in done.err
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("compile", "-o"),
+        ("view", "-o"),
+        ("run", "--dump-ir"),
+        ("run", "--chakra"),
+        ("run", "--csv"),
+        ("eval", "--outputs"),
+        ("sweep", "--set", "vregs=32", "--results"),
+    ],
+)
+def test_an_empty_name_is_a_usage_error(
+    arguments: tuple[str, ...], call: Call, model: Path
+) -> None:
+    command, *options = arguments
+    done = call(command, model, *options, "")
+    assert done.code == 2 and "the name is empty" in done.err, done.err
+
+
 def test_a_program_is_not_compared_with_the_evaluator(call: Call, program: Path) -> None:
     done = call("run", program, "--check")
     assert done.code == 2

@@ -35,7 +35,7 @@ from tpuc.sweep import (
     sensitivity,
 )
 from tpuc.sweep_plot import check_plot, write_plot
-from tpuc.tables import console, heading, printed_seconds
+from tpuc.tables import console, heading
 
 _MOST_ERRORS = 5
 
@@ -145,7 +145,10 @@ def _print(
 ) -> None:
     out = console()
     best = front(times, parameters)
-    heading(out, f"{len(points)} variants, {len(models)} models: time on the chip")
+    heading(
+        out,
+        f"time on the chip: {results[models[0], points[0]].target} and {len(points) - 1} variants",
+    )
     table = Table()
     for parameter in parameters:
         table.add_column(parameter.key, justify="right")
@@ -184,7 +187,8 @@ def _errors(results: Results, most: int = _MOST_ERRORS) -> list[str]:
 
 
 def _time(result: Result) -> str:
-    return "-" if result.error else printed_seconds(result.seconds)
+    """In one unit, so that a column can be read down."""
+    return "-" if result.error else f"{result.seconds * 1e6:,.1f} us"
 
 
 def _ratio(value: float) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from tpuc.debugger import show
 from tpuc.debugger.breakpoints import DebuggerError
 from tpuc.debugger.debugger import UNITS, Debugger, StopReport
+from tpuc.debugger.target import near
 
 _REGISTER = re.compile(r"[svm]\d+")
 _EXAMINE = re.compile(r"x(?:/(\d*)([a-z]?))?")
@@ -273,7 +274,7 @@ def find_command(word: str) -> Command:
         return found[0]
     if found:
         raise DebuggerError(f"{word}: {', '.join(c.name for c in found)}")
-    raise DebuggerError(f"no command {word!r}; try help")
+    raise DebuggerError(f"no command {word!r}{near(word, [c.name for c in COMMANDS])}; try help")
 
 
 def completions(debugger: Debugger, line: str) -> Iterator[str]:
