@@ -11,11 +11,13 @@ from collections.abc import Callable
 
 from compiler.analysis.float_signs import has_sign, is_only_rounded
 from compiler.backend.vector import integer_math, transcendental, trigonometry
+from compiler.backend.vector.constants import uniform_constant
 from compiler.backend.vector.conversion import emit_bitcast, emit_convert
 from compiler.backend.vector.float_math import (
     divide,
     float_remainder,
     is_finite,
+    remainder_by_constant,
     round_half_away,
     sign_of_float,
 )
@@ -89,6 +91,13 @@ def _clamp(ops: Ops, instr: HloInstruction, operands: list[int]) -> int:
     low, value, high = operands
     kind = compare_type(instr.array.dtype)
     return ops.emit(f"vmin.{kind}", ops.emit(f"vmax.{kind}", low, value), high)
+
+
+def _remainder(ops: Ops, instr: HloInstruction, operands: list[int]) -> int:
+    divisor, made = uniform_constant(instr.operands[1]), None
+    if isinstance(divisor, float):
+        made = remainder_by_constant(ops, operands[0], divisor)
+    return float_remainder(ops, *operands) if made is None else made
 
 
 def _select(ops: Ops, instr: HloInstruction, operands: list[int]) -> int:
@@ -202,7 +211,7 @@ _FLOAT: dict[str, Handler] = {
     "multiply-add": _row("vfma.f32"),
     "negate": _plain(Ops.negate),
     "power": emit_power,
-    "remainder": _plain(float_remainder),
+    "remainder": _remainder,
     "round-nearest-afz": _plain(round_half_away),
     "round-nearest-even": _row("vround.f32"),
     "rsqrt": _row("vrsqrt.f32"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from compiler.backend.vector.ops import INFINITY_BITS, Ops
 from compiler.llo.ir import MReg, VReg
 
@@ -68,6 +70,34 @@ def float_remainder(ops: Ops, a: VReg, b: VReg) -> VReg:
     result = ops.select(is_number, ops.with_sign_of(rest, a), ops.integer(0x7FC00000))
     is_nan = ops.compare("ne", "f32", b, b)
     return ops.select(is_nan, b, result)
+
+
+_NORMAL = 2.0**126
+"""Beyond this a reciprocal is a denormal, which counts as zero."""
+_CONSTANT_BITS = 20  # so that the first digit has 22 at most, though its unit has a reciprocal
+
+
+def remainder_by_constant(ops: Ops, a: VReg, divisor: float) -> VReg | None:
+    """C's fmod by a known number, exact; None for one so small or large that it is divided by as any other.
+
+    Long division by units that are known: of as many digits as a float of any size can have. Multiples
+    of a power of two need one.
+    """
+    size = abs(divisor)
+    if not 1.0 <= size <= _NORMAL:
+        return None
+    if math.frexp(size)[0] == 0.5:
+        whole = ops.emit("vtrunc.f32", ops.mul_real(a, 1.0 / size))
+        rest = ops.with_sign_of(ops.magnitude(ops.fma(whole, ops.real(-size), a)), a)
+        return ops.select(ops.compare_real("lt", ops.magnitude(a), size), a, rest)
+    rest = ops.magnitude(a)
+    digits = int(math.log2(_NORMAL / size)) // _CONSTANT_BITS
+    for number in range(digits, -1, -1):
+        unit = ops.real(size * 2.0 ** (number * _CONSTANT_BITS))
+        is_step = ops.compare("ge", "f32", rest, unit)
+        rest = ops.select(is_step, _subtract_multiples(ops, rest, unit), rest)
+    signed = ops.with_sign_of(rest, a)
+    return ops.select(is_finite(ops, a), signed, ops.integer(0x7FC00000))
 
 
 def _subtract_multiples(ops: Ops, rest: VReg, unit: VReg) -> VReg:

@@ -158,3 +158,18 @@ def test_division_by_normal_numbers_is_within_2_ulp() -> None:
 
 def test_remainders_are_exact() -> None:
     check("remainder", np.fmod, [arguments(16), arguments(17)], 0)
+
+
+@pytest.mark.parametrize(
+    "divisor", [1.0, -2.0, 1024.0, 2.0**126, 1.0000001, 6.2831855, -3.0, 1e10, 8.5e37, 3.4e38, 0.75]
+)
+def test_remainders_by_a_known_number_are_exact(divisor: float) -> None:
+    """Which have code of their own, from 1 to 2**126; also beside multiples, halves and neighbours."""
+    known = np.float32(divisor)
+    args = arguments(20)
+    with np.errstate(over="ignore"):
+        near = (np.arange(-64, 64) * np.float32(0.5)).astype(np.float32) * known
+        args[1:4] = np.stack([near, np.nextafter(near, np.float32(0)), np.nextafter(near, known)])
+    code = [f"c = f32[] constant({divisor!r})", "b = f32[48,128] broadcast(c), dimensions={}"]
+    code.append("ROOT r = f32[48,128] remainder(p0, b)")
+    check_code(code, lambda x: np.fmod(x, np.longdouble(known)), [args], 0)
