@@ -7,17 +7,20 @@ added, has them all. Of large pools, ``x.reshape(h, 16, w, 16)``, the rows are a
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from compiler.analysis.reducers import has_identity_init, reducer_kind
 from compiler.hlo.dtypes import DType
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape
 from compiler.rewrite import make
+from compiler.rewrite.dims import Dims
 from compiler.rewrite.graph import emit
 from compiler.rewrite.pattern import Match, Op
 from compiler.rewrite.rewriter import ANY_ORDER, rule
 
 _MOST_NEIGHBOURS = 16
+_MOST_ROWS = 4  # of a sum that are strided slices, too
 _MOST_POOLED = 64  # elements of a sum; of more, the other dimensions are reduced first
 _LEAST_LANES = 128  # of the dimension that was split
 _FEWEST_ELEMENTS = 1 << 14
@@ -54,7 +57,10 @@ def reduce_of_neighbours(instr: HloInstruction, _: Match) -> HloInstruction | No
         attrs = {**instr.attrs, "dimensions": rest}
         whole = emit(instr, "reduce", rows.array.with_dims(kept), (rows, init), attrs)
         return make.reshape(_pooled(instr, whole, kind, count), instr.array.dims)
-    rows = make.reshape(_pooled(instr, whole, kind, count), tuple(outer))
+    pooled = _pooled(instr, whole, kind, count)
+    if _is_split_row(pooled.array.dims, outer, rest):
+        return make.reshape(_pooled_rows(instr, pooled, kind, outer[-2]), instr.array.dims)
+    rows = make.reshape(pooled, tuple(outer))
     if not rest:
         return rows
     return emit(instr, "reduce", instr.array, (rows, init), {**instr.attrs, "dimensions": rest})
@@ -67,6 +73,28 @@ def _pooled(near: HloInstruction, whole: HloInstruction, kind: str, count: int) 
     for place in range(count):
         bounds = (*((0, n, 1) for n in lead), (place, lanes - count + place + 1, count))
         part = make.slice_(whole, bounds)
+        total = part if total is None else emit(near, kind, part.array, (total, part))
+    assert total is not None
+    return total
+
+
+def _is_split_row(pooled: Dims, outer: Sequence[int], rest: Dims) -> bool:
+    """Whether the other dimension to reduce is a small part of the rows, beside the lanes."""
+    rows = len(outer) - 2
+    is_part = rest == (rows,) and len(pooled) > 1 and pooled[-1] == outer[-1]
+    return is_part and pooled[-2] % outer[rows] == 0 and outer[rows] <= _MOST_ROWS
+
+
+def _pooled_rows(
+    near: HloInstruction, whole: HloInstruction, kind: str, count: int
+) -> HloInstruction:
+    """Every `count` neighbouring rows combined."""
+    *lead, rows, lanes = whole.array.dims
+    total: HloInstruction | None = None
+    for place in range(count):
+        bounds = [(0, n, 1) for n in lead]
+        bounds += [(place, rows - count + place + 1, count), (0, lanes, 1)]
+        part = make.slice_(whole, tuple(bounds))
         total = part if total is None else emit(near, kind, part.array, (total, part))
     assert total is not None
     return total
