@@ -26,6 +26,7 @@ from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait, with_any, with_trait
 from compiler.hlo.shape import ArrayShape, TupleShape, leaves
 from compiler.passes.fusion_parts import Part
+from compiler.passes.fusion_waist import cut_at_waist
 from compiler.passes.layout_assignment import with_default_layout
 from compiler.passes.wrap_fusions import fusion_kind
 from tpu_sim.isa.chips import Chip
@@ -34,6 +35,10 @@ _INDEX_WORK = with_trait(Trait.INDEX_MAP) | {"concatenate", "pad"}
 _NEVER_STORED = with_any(Trait.GIVEN | Trait.FORWARDS) | {"iota"}
 _MOST_CUTS = 32
 """Cuts of a class that are tried."""
+_LEAST_CUTS = 4
+"""Cuts of a class that are tried however large a part is."""
+_MOST_LOOKED_AT = 16_384
+"""Operations in the parts of a class's cuts: each of them is walked through to look for windows."""
 _MOST_COSTED = 6
 """Cuts of a class whose windows are searched for."""
 _WASTE = 3
@@ -46,6 +51,8 @@ _MOST_OPERANDS = 32
 """Of a kernel whose operands are apart."""
 _MOST_DEEP = 4
 """How often what was cut is cut again."""
+_MANY_NODES = 128
+"""Of a part that is halved where it is thinnest before windows are looked for."""
 
 Cut = tuple[Part, Part]
 
@@ -193,6 +200,8 @@ def divided(part: Part, judge: Judge) -> list[Part]:
     for (apart,) in _apart(part):
         if judge.kind(apart):
             return [apart]
+    if len(part.nodes) > _MANY_NODES and (halves := cut_at_waist(part)) is not None:
+        return [p for half in halves for p in divided(half, judge)]
     best: Cut | None = None
     for cuts in _classes(part):
         chosen = next(_with_windows(sorted(cuts, key=_traffic), judge), None)
@@ -290,7 +299,8 @@ def _cuts_at(part: Part, nodes: list[HloInstruction]) -> list[Cut]:
         if cut is not None:
             found[stored] = cut
     cuts = list(found.values())
-    return cuts[:: -(-len(cuts) // _MOST_CUTS)] if cuts else []
+    most = max(_LEAST_CUTS, min(_MOST_CUTS, _MOST_LOOKED_AT // len(part.nodes)))
+    return cuts[:: -(-len(cuts) // most)] if cuts else []
 
 
 def _stored_with(node: HloInstruction) -> tuple[HloInstruction, ...]:

@@ -23,8 +23,10 @@ _SCALAR_TYPES = frozenset({"s32", "u32", "pred", "f32"})
 
 def assign_memory_spaces(module: HloModule, context: PassContext) -> bool:
     """Place every scalar in SMEM or HBM and insert the copies between."""
+    is_changed = False
     for computation in control_computations(module):
         is_entry = computation is module.entry
+        before = [(instr, instr.shape) for instr in computation]
         for instr in list(computation):
             _place_result(instr, is_entry=is_entry)
             _settle_operands(instr, context)
@@ -33,7 +35,8 @@ def assign_memory_spaces(module: HloModule, context: PassContext) -> bool:
         for instr in computation:
             _refresh_shape(instr)
             context.counts["smem"] += sum(_is_smem(leaf) for leaf in leaves(instr.shape))
-    return bool(context.counts["smem"] or context.counts["copies"])
+        is_changed |= before != [(instr, instr.shape) for instr in computation]
+    return is_changed
 
 
 def is_scalar_shape(shape: Shape) -> bool:
