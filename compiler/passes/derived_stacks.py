@@ -23,6 +23,7 @@ from compiler.passes.stacked_view import elements
 from compiler.passes.trip_order import Order, order_of, trip_counter
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit, remove_dead
+from compiler.rewrite.loop_growth import can_grow
 from compiler.rewrite.pattern import splat_value
 
 Instr = HloInstruction
@@ -70,7 +71,7 @@ def derive_stacks(module: HloModule) -> int:
     count = 0
     for computation in control_computations(module):
         for loop in [i for i in computation if i.opcode == "while"]:
-            if loop.computation is not None and loop.operands[0].opcode == "tuple":
+            if loop.computation is not None and can_grow(loop):
                 count += _derive(loop)
     return count
 
@@ -160,7 +161,7 @@ def _readers(loop: Instr, index: int, sources: dict[Instr, int]) -> list[_Reader
 
 
 def _reader(loop: Instr, user: Instr, place: int, sources: dict[Instr, int]) -> _Reader | None:
-    if user.opcode != "while" or user.body.root_instruction.opcode != "tuple":
+    if user.opcode != "while" or not can_grow(user):
         return None
     state = user.operands[0].operands
     there: dict[Instr, int] = {}

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from compiler.analysis.loop_invariants import elements
 from compiler.analysis.tiled_layout import byte_size
 from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloInstruction, HloModule
@@ -91,7 +92,7 @@ def _permutation(loop: HloInstruction, index: int, vmem_bytes: int) -> Dims | No
     """How the loop's array is turned against those outside, if more transposes go than come."""
     start = loop.operands[0].operands[index]
     before = start.dimensions if start.opcode == "transpose" else None
-    results = [user for r in loop.users if r.index == index for user in r.users]
+    results = [user for r in elements(loop, index) for user in r.users]
     afters = {u.dimensions if u.opcode == "transpose" else None for u in results}
     after = _inverse(afters.pop() or ()) if len(afters) == 1 else None
     if before is None:

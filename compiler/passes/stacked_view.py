@@ -49,8 +49,11 @@ def elements(computation: HloComputation, index: int) -> list[HloInstruction]:
 def is_stacked(loop: HloInstruction, index: int) -> bool:
     """Whether the loop touches the element by whole slices only."""
     body, condition = loop.body, loop.condition
-    others = [*body.parameters[0].users, *condition.parameters[0].users]
+    ends = (loop, body.parameters[0], condition.parameters[0])
+    others = [user for end in ends for user in end.users]
     if any(u.opcode != "get-tuple-element" for u in others) or elements(condition, index):
+        return False
+    if loop.computation is not None and loop.computation.root is loop:
         return False
     root, held = body.root_instruction, elements(body, index)
     for value in held:  # grows

@@ -125,3 +125,15 @@ def test_values(name: str) -> None:
     (made,) = run_compiled(compile_text(case.text), [x], "llvm").outputs
     (wanted,) = expected(case.text, [x])
     np.testing.assert_allclose(made, wanted, rtol=1e-3, atol=1e-3)
+
+
+def test_a_state_that_is_handed_on_whole_keeps_its_stacks() -> None:
+    text = Case(TANH).text
+    made, behind = text.split(f"  y = {SLAB} get-tuple-element(w), index=1")
+    up, down = made.split("\ndown {")
+    more = down.replace(f"constant({TRIPS})", f"constant({TRIPS + 3})", 1)
+    text = f"{up}\ndown {{{more}" + behind[behind.index("  v = (s32[]") :].replace("(u)", "(w)")
+    assert derive_stacks(parse_module(text, "test.hlo")) == 0
+    x = np.ones((ROWS, LANES), np.float32)
+    (made,) = run_compiled(compile_text(text), [x], "llvm").outputs
+    np.testing.assert_allclose(made, expected(text, [x])[0], rtol=1e-3, atol=1e-3)
