@@ -151,6 +151,8 @@ def _results(
     scope: Scope, name: str, shape: str, condition: str, body: str, bounds: list[float]
 ) -> Value:
     done = scope.raw(shape, f"while({name}), condition={condition}, body={body}")
+    if scope.rng.random() < 0.15:
+        done, bounds = _handed_on(scope, done, shape, condition, body), [float("inf")] * len(bounds)
     parts = kinds.split_shapes(shape)
     made = [
         scope.element(done, i, dtype, dims, bounds[i])
@@ -160,6 +162,19 @@ def _results(
     if not made:
         made = [scope.element(done, 0, *parts[0], bounds[0])]
     return scope.rng.choice(made)
+
+
+def _handed_on(scope: Scope, done: str, shape: str, condition: str, body: str) -> str:
+    """The whole state of a loop that ended, as another loop, a call or a branch takes it on."""
+    chosen = scope.like("pred", ())
+    ways = (
+        f"while({done}), condition={condition}, body={body}",
+        f"call({done}), to_apply={body}",
+        f"conditional({chosen.name}, {done}, {done}), "
+        f"true_computation={body}, false_computation={body}",
+        f"opt-barrier({done})",
+    )
+    return scope.raw(shape, scope.rng.choice(ways))
 
 
 def _again(scope: Scope) -> Value:
