@@ -8,7 +8,12 @@ import pytest
 
 import tpuc
 from compiler.hlo.parser import parse_module
-from compiler.passes import convolution_folding, convolution_group_merging, convolution_sides
+from compiler.passes import (
+    convolution_folding,
+    convolution_group_merging,
+    convolution_plans,
+    convolution_sides,
+)
 from compiler.passes.context import PassContext
 from compiler.passes.convolution_canonicalizer import canonicalize_convolutions
 from compiler.passes.expanders import tap_expander
@@ -250,7 +255,7 @@ FEW_FEATURES = {
 def test_folded(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Values of convolutions that are folded, and both machines with the same cycles."""
     monkeypatch.setattr(convolution_folding, "_WORTH", 1e9)
-    monkeypatch.setattr(convolution_folding, "_COUNTS", (4,))
+    monkeypatch.setattr(convolution_plans, "COUNTS", (4,))
     image, kernel, result, labels, window = FEW_FEATURES[name]
     dtype = "f32" if name == "strided" else "bf16"
     text = _text(image, kernel, result, labels, window, dtype)
@@ -276,7 +281,7 @@ def test_what_is_not_finite_stays_in_its_windows(
     name: str, side: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(convolution_folding, "_WORTH", 1e9)
-    monkeypatch.setattr(convolution_folding, "_COUNTS", (4,))
+    monkeypatch.setattr(convolution_plans, "COUNTS", (4,))
     image, kernel, result, labels, window = FEW_FEATURES.get(name, UNEVEN)
     text = _text(image, kernel, result, labels, window, "f32" if name == "strided" else "bf16")
     rng = np.random.default_rng(7)
