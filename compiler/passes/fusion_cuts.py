@@ -52,7 +52,7 @@ _MOST_OPERANDS = 32
 _MOST_DEEP = 4
 """How often what was cut is cut again."""
 _MANY_NODES = 128
-"""Of a part that is halved where it is thinnest before windows are looked for."""
+"""Of a part without windows that is halved where it is thinnest, before any other cut is tried."""
 
 Cut = tuple[Part, Part]
 

@@ -78,7 +78,8 @@ def test_a_program_of_one_device_leaves_the_other_chips_of_a_slice_idle(
     assert found["size"] == [2, 2, 1] and len(found["chips"]) == 4
     assert found["core_cycles"] == [main["cycles"], 0, 0, 0] and not found["links"]
     assert call("view", model, "-o", page).code == 0
-    assert read_part(page.read_text(), "0.main")["slice"] is None  # type: ignore[index]
+    alone = read_part(page.read_text(), "0.main")
+    assert isinstance(alone, dict) and alone["slice"] is None
 
 
 def test_what_it_refuses(call: Call, model: Path, program: Path, tmp_path: Path) -> None:

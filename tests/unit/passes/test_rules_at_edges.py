@@ -20,7 +20,7 @@ TEXTS = {
     "a sum of all rows of one element, seen as one row": """
       add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }
       ENTRY e { x = f32[24,1] iota(), iota_dimension=0
-      y = f32[24,1] sqrt(x)
+      y = f32[24,1] negate(x)
       r = f32[24] reshape(y)
       m = f32[24] multiply(r, r)
       z = f32[] constant(0)
@@ -62,7 +62,7 @@ def test_the_simplifier_keeps_values(text: str) -> None:
     (want,) = evaluate(module, [])
     run_pipeline(module, load_chip("v5e"), passes=["algebraic-simplifier"])
     (found,) = evaluate(module, [])
-    np.testing.assert_allclose(found, want, rtol=1e-6)
+    np.testing.assert_array_equal(found, want)
 
 
 @pytest.mark.parametrize("opcode", ["asin", "acos", "asinh", "acosh", "cbrt"])
