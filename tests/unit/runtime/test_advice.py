@@ -143,6 +143,7 @@ ENTRY e {{
     assert not [a for a in report.advice if a.rule == "latency"], "its waits are counted once"
 
 
+@pytest.mark.slow
 def test_layers_that_are_written_out_are_advised_of_once() -> None:
     """Each in lines of its own, but of the same code."""
     t = "tensor<1024x1024xf32>"
@@ -159,6 +160,7 @@ def test_layers_that_are_written_out_are_advised_of_once() -> None:
     assert any(len(a.kernels) > 1 and len(a.places) > 1 for a in report.advice)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("precision", "passes"), [("high", 3), ("highest", 6)])
 def test_precision_is_named_with_its_passes(precision: str, passes: int) -> None:
     t = "tensor<1024x1024xf32>"
@@ -212,6 +214,7 @@ ENTRY e { x = f32[64,512] parameter(0) ROOT s = f32[64,512] sort(x), dimensions=
 """
 
 
+@pytest.mark.slow
 def test_of_a_loop_in_a_kernel_nothing_is_said_of_what_it_computes() -> None:
     """Its operations are not counted by turns: a sort was said to move elements, computing for 0 %."""
     report = _estimate(SORT)

@@ -131,6 +131,7 @@ def _dot(rows: int, *, precision: str = "") -> str:
   ROOT r = f32[{rows},2048] dot(x, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}{stated}""")
 
 
+@pytest.mark.slow
 def test_precision_that_the_model_states_is_changed_in_the_model() -> None:
     stated = _rules(_estimate(_dot(1024, precision="highest,highest")))["precision"]
     assert "precision=DEFAULT there" in stated.remedy and "--precision" not in stated.remedy
@@ -145,6 +146,7 @@ def test_a_product_of_few_rows_is_told_of_a_larger_batch() -> None:
     assert "larger batch" not in _estimate(_dot(1024)).advice[0].remedy
 
 
+@pytest.mark.slow
 def test_a_sort_is_named_with_its_stages() -> None:
     report = _estimate(
         _entry(

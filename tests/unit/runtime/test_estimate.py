@@ -45,6 +45,7 @@ def executed(model: str) -> tuple[Executable, Report]:
     return executable, executable.report
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", STATIC_MODELS)
 def test_an_estimate_is_the_run_without_values(model: str) -> None:
     executable, run = executed(model)
@@ -110,6 +111,7 @@ def executed_custom() -> tuple[Executable, Report]:
     return executable, executable.report
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [*STATIC_MODELS, "cg_while", "mandelbrot_while", "custom"])
 def test_causes_add_up_to_the_cycles(model: str) -> None:
     _, report = executed_custom() if model == "custom" else executed(model)

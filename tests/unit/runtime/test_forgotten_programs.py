@@ -14,6 +14,8 @@ from runtime.machines import MachineOptions
 from tpu_sim.isa.program import Program
 from tpu_sim.jit.engine import NativeModule
 
+pytestmark = pytest.mark.slow
+
 KINDS = (HloModule, HloComputation, HloInstruction, Program, LoadedProgram, NativeModule)
 HEAD = """HloModule forgotten
 add { a = f32[] parameter(0)

@@ -10,6 +10,8 @@ import pytest
 from runtime.api import compile, device_put
 from tpuc.arrays import load_arrays
 
+pytestmark = pytest.mark.slow
+
 DATA = Path(__file__).resolve().parents[2] / "data"
 MODELS = [
     "cg_while_tiny",

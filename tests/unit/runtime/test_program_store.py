@@ -231,6 +231,7 @@ def test_traced_functions_are_found() -> None:
         assert was_found(function.executable) is found
 
 
+@pytest.mark.slow
 def test_a_hit_imports_neither_compiler_nor_parser_nor_translator(tmp_path: Path) -> None:
     path = tmp_path / "m.hlo"
     path.write_text(MODEL)

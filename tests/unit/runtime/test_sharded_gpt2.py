@@ -5,7 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 import tpuc
+
+pytestmark = pytest.mark.slow
 
 TEXT = Path(__file__).parents[2] / "data" / "gpt2_train_tiny.hlo"
 CUTS = {

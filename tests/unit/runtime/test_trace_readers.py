@@ -15,6 +15,8 @@ from click.testing import CliRunner
 from benchmarks.traces import perfetto, xprof_tools
 from tpuc.cli import cli
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 TRACED = {
     "one device": (EXAMPLES / "attention.mlir",),

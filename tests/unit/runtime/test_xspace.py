@@ -14,6 +14,8 @@ from runtime.xspace import xspace
 from runtime.xspace_memory import lives
 from tests.unit.runtime.test_origin_costs import LAYERS
 
+pytestmark = pytest.mark.slow
+
 Fields = dict[int, list[int | bytes]]
 _READ, _WRITE = 1, 2
 
