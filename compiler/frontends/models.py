@@ -2,7 +2,7 @@
 
 HloModule ...                              XLA's HLO text
 module ... | func.func ... | #alias = ...  StableHLO as MLIR text
-ML\\xefR...                                 StableHLO as MLIR bytecode: a portable artifact; other by jaxlib
+ML\\xefR...                                 StableHLO as MLIR bytecode: a portable artifact or plain
 \\n...                                      HloModuleProto, HloProto or HloSnapshot of XLA (.pb)
 """
 
@@ -14,9 +14,7 @@ from compiler.diagnostics import CompileError, SourceText
 from compiler.frontends.hlo_proto.modules import proto_to_text
 from compiler.frontends.mlir_bytecode.document import read_document
 from compiler.frontends.recognition import MARK, is_bytecode, is_mlir
-from compiler.frontends.stablehlo.bytecode import bytecode_to_text
 from compiler.frontends.stablehlo.lowering import lower_document, parse_stablehlo
-from compiler.frontends.stablehlo.syntax import Document
 from compiler.hlo.ir import HloModule
 from compiler.hlo.parser import parse_module
 
@@ -25,10 +23,9 @@ _ENDLESS_NUMBER = re.compile(r"\d{4000,}")
 
 def parse_model(source: str | bytes, file: str = "<text>") -> HloModule:
     """Parse HLO or StableHLO, as text or as bytes; raises CompileError."""
-    document = _portable(source, file) if isinstance(source, bytes) else None
-    if document is not None:
-        return lower_document(document)
-    text = source if isinstance(source, str) else _text_of(source, file)
+    if isinstance(source, bytes) and is_bytecode(source):
+        return lower_document(read_document(source, file))
+    text = source if isinstance(source, str) else proto_to_text(source, file)
     text = text.removeprefix(MARK)
     if not text.strip():
         raise CompileError(f"{file} is empty: want HLO text or StableHLO")
@@ -40,11 +37,3 @@ def parse_model(source: str | bytes, file: str = "<text>") -> HloModule:
             raise
         span = SourceText(file, text).span(number.start())
         raise CompileError(f"a number of {len(number[0])} digits", span) from error
-
-
-def _portable(data: bytes, file: str) -> Document | None:
-    return read_document(data, file) if is_bytecode(data) else None
-
-
-def _text_of(data: bytes, file: str) -> str:
-    return bytecode_to_text(data, file) if is_bytecode(data) else proto_to_text(data, file)

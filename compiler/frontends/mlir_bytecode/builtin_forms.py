@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import numpy as np
 
@@ -122,14 +123,15 @@ def _dense(source: Source) -> Attribute:
 def _dense_array(source: Source) -> Attribute:
     kind, _, data = source.type(), source.number(), source.blob()
     width = _WIDTH.fullmatch(kind)
-    if width is None:
+    if width is None or width[1] not in ("1", "8", "16", "32", "64"):
         raise ValueError(f"an array of {kind}")
     values = np.frombuffer(data, f"i{max(1, int(width[1]) // 8)}").tolist()
     return Raw(f"array<{kind}: {', '.join(map(str, values))}>")
 
 
 def _resource(source: Source) -> Attribute:
-    return Dense("dense_resource<>", source.type())
+    kind, _ = source.type(), source.number()  # the number of the resource
+    return Dense("dense_resource<>", kind)
 
 
 def _call_site(source: Source) -> Attribute:
@@ -169,6 +171,17 @@ def _integer_type(source: Source) -> str:
     return f"{('i', 'si', 'ui', 'i')[sign]}{bits}"
 
 
+def _named_type(name: str) -> Callable[[Source], str]:
+    return lambda source: name
+
+
+_FLOATS = {
+    3: "bf16", 4: "f16", 5: "f32", 6: "f64", 7: "f80", 8: "f128", 21: "tf32", 22: "f8E5M2", 23: "f8E4M3",
+    24: "f8E4M3FN", 25: "f8E5M2FNUZ", 26: "f8E4M3FNUZ", 27: "f8E4M3B11FNUZ", 28: "f8E3M4", 29: "f4E2M1FN",
+    30: "f6E2M3FN", 31: "f6E3M2FN", 32: "f8E8M0FNU",
+}  # fmt: skip
+"""From 21 on, what files of before 2026 have as text."""
+
 FORMS = Forms(
     attributes={
         0: Source.attributes,
@@ -196,10 +209,7 @@ FORMS = Forms(
         0: _integer_type,
         1: lambda source: "index",
         2: lambda source: function_type(source.types(), source.types()),
-        3: lambda source: "bf16",
-        4: lambda source: "f16",
-        5: lambda source: "f32",
-        6: lambda source: "f64",
+        **{code: _named_type(name) for code, name in _FLOATS.items()},
         9: lambda source: f"complex<{source.type()}>",
         12: lambda source: "none",
         13: _ranked,

@@ -163,7 +163,11 @@ class Container:
         if readers is None or code not in readers:
             what = "type" if is_type else "attribute"
             raise ValueError(f"{what} {code} of dialect {entry.dialect} is not known")
-        return readers[code](source)
+        value = readers[code](source)
+        if not source.is_done:
+            what = "type" if is_type else "attribute"
+            raise ValueError(f"{what} {code} of dialect {entry.dialect} is of another version")
+        return value
 
     def _read_strings(self) -> list[bytes]:
         section = self.section(Section.STRING)

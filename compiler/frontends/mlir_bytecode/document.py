@@ -1,21 +1,33 @@
-"""A portable artifact as a document: what parsing its text would give."""
+"""MLIR bytecode as a document: what parsing its text would give."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from compiler.diagnostics import CompileError, SourceText
-from compiler.frontends.mlir_bytecode import builtin_forms, sdy_forms, vhlo_forms
+from compiler.frontends.mlir_bytecode import (
+    builtin_forms,
+    sdy_forms,
+    stablehlo_forms,
+    vhlo_forms,
+)
 from compiler.frontends.mlir_bytecode.builtin_forms import place
 from compiler.frontends.mlir_bytecode.container import Container
 from compiler.frontends.mlir_bytecode.ir import Block, Node, Reader
+from compiler.frontends.mlir_bytecode.stablehlo_operations import properties
 from compiler.frontends.mlir_bytecode.vhlo_operations import ATTRIBUTES, as_stablehlo, plain_name
 from compiler.frontends.stablehlo.parser import generic_function
 from compiler.frontends.stablehlo.syntax import Attribute, Document, Operation, Raw, Region
 
 _FUNCTIONS = {"func": "func.func", "call": "func.call", "return": "return"}
 """VHLO's operations that StableHLO has no own ones for."""
-_FORMS = {"builtin": builtin_forms.FORMS, "sdy": sdy_forms.FORMS, "vhlo": vhlo_forms.FORMS}
+_FORMS = {
+    "builtin": builtin_forms.FORMS,
+    "chlo": stablehlo_forms.CHLO_FORMS,
+    "sdy": sdy_forms.FORMS,
+    "stablehlo": stablehlo_forms.FORMS,
+    "vhlo": vhlo_forms.FORMS,
+}
 _OTHERS = {
     "builtin.module": ("sym_name?", "sym_visibility?"),
     "sdy.manual_computation": ("in_shardings", "manual_axes", "out_shardings"),
@@ -24,27 +36,26 @@ _OTHERS = {
     "sdy.sharding_constraint": ("sharding",),
     "sdy.sharding_group": ("group_id",),
 }
-"""Operations of other dialects that such an artifact may have, with what is in their properties."""
+"""Operations of dialects beside StableHLO's, with what is in their properties."""
 
 
-def read_document(data: bytes, file: str = "<bytes>") -> Document | None:
-    """Read an artifact of `stablehlo.serialize_portable_artifact` or `jax.export`; raises CompileError.
+def read_document(data: bytes, file: str = "<bytes>") -> Document:
+    """Read what `stablehlo.serialize_portable_artifact`, `jax.export` or `write_bytecode` of a module gave.
 
-    None for other bytecode, whose operations mean what the version that wrote it says.
+    Raises CompileError, for what a dialect that is not known says too.
     """
     try:
         container = Container(data, _FORMS)
-        if "vhlo" not in container.dialects:
-            return None
         return _Writer(container, file).document(Reader(container, _properties).read())
     except (ValueError, IndexError, KeyError, RecursionError, OverflowError) as error:
         message = error if isinstance(error, ValueError) else "it is damaged"
         raise CompileError(f"{file}: cannot read this bytecode: {message}") from error
 
 
-def _properties(name: str) -> tuple[str, ...]:
+def _properties(name: str, count: int) -> tuple[str, ...]:
     dialect, _, rest = name.partition(".")
-    names = ATTRIBUTES.get(rest) if dialect == "vhlo" else _OTHERS.get(name)
+    names = ATTRIBUTES.get(rest) if dialect == "vhlo" else properties(name, count)
+    names = _OTHERS.get(name) if names is None else names
     if names is None:
         raise ValueError(f"operation {name} is not known")
     return names

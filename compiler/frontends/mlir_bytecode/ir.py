@@ -27,6 +27,9 @@ _ATTRIBUTES, _RESULTS, _OPERANDS, _SUCCESSORS, _REGIONS, _USES, _PROPERTIES = (
 )
 """What an operation has, in the mask that stands before it."""
 
+SIZES = "sizes"
+"""In place of a name: how many operands, or results, each part of an operation has."""
+
 _CAST = "builtin.unrealized_conversion_cast"
 """Stands between VHLO's types and those of another dialect, which are the same here."""
 
@@ -70,12 +73,15 @@ class _Scope:
 
 
 class Reader:
-    """Reads the operations of a container; `properties` names those that lie in an operation's properties.
+    """Reads the operations of a container. Raises ValueError.
 
-    Raises ValueError.
+    `properties` names the attributes that lie in the so many properties of an operation, with ``?`` behind
+    those that may be absent.
     """
 
-    def __init__(self, container: Container, properties: Callable[[str], tuple[str, ...]]) -> None:
+    def __init__(
+        self, container: Container, properties: Callable[[str, int], tuple[str, ...]]
+    ) -> None:
         self._container = container
         self._version = container.version
         self._properties_of = properties
@@ -188,14 +194,35 @@ class Reader:
         source = self._container.properties(number)
         if self._version < PROPERTIES:
             raise ValueError("properties in a version without them")
-        found: dict[str, Attribute] = {}
-        for key in self._properties_of(name):
-            value = source.optional_attribute() if key.endswith("?") else source.attribute()
-            if value is not None:
-                found[key.removesuffix("?")] = value
-        if not source.is_done:
+        numbers = []
+        while not source.is_done:
+            numbers.append(source.number())
+        names = self._properties_of(name, len(numbers))
+        keys = [key for key in names if key != SIZES]
+        if _without_sizes(numbers, len(keys), len(names) - len(keys)):
             raise ValueError(f"{name} has properties that are not known")
+        found: dict[str, Attribute] = {}
+        for key, own in zip(keys, numbers, strict=False):
+            if not key.endswith("?"):
+                found[key] = self._container.attribute(own)
+            elif own & 1:
+                found[key.removesuffix("?")] = self._container.attribute(own >> 1)
         return found
+
+
+def _without_sizes(numbers: list[int], start: int, count: int) -> list[int]:
+    """What is left of `numbers` behind `count` lists of sizes that begin at `start`.
+
+    Sizes say which operands and results belong together; where most are 0, only the others are there, behind
+    how many bits their places take.
+    """
+    rest = numbers[start:]
+    if len(numbers) < start + count:
+        raise ValueError("properties end too early")
+    for _ in range(count):
+        length, is_sparse = divmod(rest[0], 2)
+        rest = rest[1 + length + (1 if is_sparse and length else 0) :]
+    return rest
 
 
 def _skip_use_lists(cursor: Cursor, count: int) -> None:

@@ -22,7 +22,7 @@ _QUANTIZED = "!quant.uniform<..>"
 """Refused where it is met, by that name."""
 
 
-def _enumerator(first: int, *names: str) -> Callable[[Source], Attribute]:
+def enumerator(first: int, *names: str) -> Callable[[Source], Attribute]:
     """A reader of one of these words, the first of which has number `first`."""
 
     def read(source: Source) -> Attribute:
@@ -52,7 +52,8 @@ def _dictionary(source: Source) -> Attribute:
     return found
 
 
-def _alias(source: Source) -> Attribute:
+def alias(source: Source) -> Attribute:
+    """A result that shares the memory of an operand."""
     output, operand, inner = source.signed_numbers(), source.signed(), source.signed_numbers()
     return Raw(
         f"#stablehlo.output_operand_alias<output_tuple_indices = {list(output)}, "
@@ -65,7 +66,8 @@ def _tensor(source: Source) -> Attribute:
     return dense(kind, source.blob(), element_count(kind))
 
 
-def _bounds(source: Source) -> Attribute:
+def bounds(source: Source) -> Attribute:
+    """The bounds of dimensions whose size is not known."""
     return Raw(f"#stablehlo.bounds<{', '.join(map(str, source.signed_numbers()))}>")
 
 
@@ -76,7 +78,8 @@ def _accuracy(source: Source) -> Attribute:
     return source.attribute()
 
 
-def _axis_part(source: Source) -> Attribute:
+def axis_part(source: Source) -> Attribute:
+    """A part of a mesh's axis: what is before it, and its size."""
     return Raw(f"({source.signed()}){source.signed()}")
 
 
@@ -93,13 +96,14 @@ def _mesh_axis(source: Source) -> Attribute:
     )
 
 
-def _listed(value: Attribute) -> str:
+def listed(value: Attribute) -> str:
+    """The texts of an array's attributes, in brackets."""
     texts = [a.text for a in value if isinstance(a, Raw)] if isinstance(value, tuple) else []
     return f"[{', '.join(texts)}]"
 
 
 def _mesh(source: Source) -> Attribute:
-    axes, devices = _listed(source.attribute()), source.optional_attribute()
+    axes, devices = listed(source.attribute()), source.optional_attribute()
     if isinstance(devices, Dense):
         kind = devices.type_text
         raise ValueError(f"a mesh of devices in an order of its own ({kind})")
@@ -107,7 +111,7 @@ def _mesh(source: Source) -> Attribute:
 
 
 def _mesh_groups(source: Source) -> Attribute:
-    mesh, axes = source.attribute(), _listed(source.attribute())
+    mesh, axes = source.attribute(), listed(source.attribute())
     named = mesh.text if isinstance(mesh, Raw) else f"@{quote(str(mesh))}"
     return Raw(f"#stablehlo.replica_group_mesh_axes<mesh = {named}, axes = {axes}>")
 
@@ -138,25 +142,25 @@ FORMS = Forms(
     attributes={
         1: Source.attributes,
         2: _boolean,
-        3: _enumerator(0, "EQ", "NE", "GE", "GT", "LE", "LT"),
-        4: _enumerator(0, "NOTYPE", "FLOAT", "TOTALORDER", "SIGNED", "UNSIGNED"),
+        3: enumerator(0, "EQ", "NE", "GE", "GT", "LE", "LT"),
+        4: enumerator(0, "NOTYPE", "FLOAT", "TOTALORDER", "SIGNED", "UNSIGNED"),
         5: _api_version,
         6: _dictionary,
-        7: _enumerator(0, "FFT", "IFFT", "RFFT", "IRFFT"),
+        7: enumerator(0, "FFT", "IFFT", "RFFT", "IRFFT"),
         8: float_attribute,
         9: integer_attribute,
-        10: _alias,
-        11: _enumerator(0, "DEFAULT", "HIGH", "HIGHEST"),
-        12: _enumerator(0, "DEFAULT", "THREE_FRY", "PHILOX"),
-        13: _enumerator(1, "UNIFORM", "NORMAL"),
+        10: alias,
+        11: enumerator(0, "DEFAULT", "HIGH", "HIGHEST"),
+        12: enumerator(0, "DEFAULT", "THREE_FRY", "PHILOX"),
+        13: enumerator(1, "UNIFORM", "NORMAL"),
         14: Source.string,
         15: _tensor,
-        16: _enumerator(0, "TRANSPOSE_INVALID", "NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"),
+        16: enumerator(0, "TRANSPOSE_INVALID", "NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"),
         17: lambda source: Raw(source.type()),
-        18: _bounds,
-        19: _enumerator(0, "DEFAULT", "HIGHEST", "TOLERANCE"),
+        18: bounds,
+        19: enumerator(0, "DEFAULT", "HIGHEST", "TOLERANCE"),
         20: _accuracy,
-        21: _axis_part,
+        21: axis_part,
         22: _axis,
         23: _mesh_groups,
         24: _mesh_axis,

@@ -1,5 +1,5 @@
-"""StableHLO as MLIR text (pretty or generic form) and portable bytecode -> HLO.
+"""StableHLO as MLIR text (pretty or generic form) or bytecode -> HLO.
 
-To be imported from outside: `bytecode`, `lowering`, and what the reader of artifacts makes documents of,
+To be imported from outside: `lowering`, and what the reader of artifacts makes documents of,
 `dense`, `parser`, `syntax`, `types`.
 """

@@ -93,6 +93,8 @@ def convolution(
     """A convolution by the present operation's attributes, with `padding` (low, high) pairs."""
     a = b.attributes()
     dims = conv_dims(b, a)
+    if lhs.array.rank != rhs.array.rank or rhs.array.rank != len(dims.kernel_spatial) + 2:
+        b.op.fail(f"dimension numbers of {len(dims.kernel_spatial) + 2} dimensions")
     sizes = [rhs.array.dims[d] for d in dims.kernel_spatial]
     attrs: dict[str, object] = {"window": conv_window(b, a, sizes, padding), "dim_labels": dims}
     for name in ("feature_group_count", "batch_group_count"):
@@ -145,7 +147,7 @@ def conv_dims(b: Body, a: Attributes) -> ConvDims:
     value = a.get("dimension_numbers")
     found = _LABELS.search(value.text) if isinstance(value, Raw) else None
     if found is None:
-        return _conv_dims_of_record(a.record("dimension_numbers"))
+        return _conv_dims_of_record(b, a.record("dimension_numbers"))
     lhs, rhs, out = ([part.strip() for part in found[i].split(",")] for i in (1, 2, 3))
     spatial = [str(i) for i in range(len(lhs) - 2)]
     if not (
@@ -156,8 +158,8 @@ def conv_dims(b: Body, a: Attributes) -> ConvDims:
     return ConvDims.of_labels(lhs, rhs, out)
 
 
-def _conv_dims_of_record(record: Record) -> ConvDims:
-    return ConvDims(
+def _conv_dims_of_record(b: Body, record: Record) -> ConvDims:
+    dims = ConvDims(
         record.integer("input_batch_dimension", 0),
         record.integer("input_feature_dimension", 0),
         record.ints("input_spatial_dimensions"),
@@ -168,6 +170,15 @@ def _conv_dims_of_record(record: Record) -> ConvDims:
         record.integer("output_feature_dimension", 0),
         record.ints("output_spatial_dimensions"),
     )
+    sides = (
+        (dims.input_batch, dims.input_feature, *dims.input_spatial),
+        (dims.kernel_input_feature, dims.kernel_output_feature, *dims.kernel_spatial),
+        (dims.output_batch, dims.output_feature, *dims.output_spatial),
+    )
+    for side in sides:
+        if sorted(side) != list(range(len(dims.input_spatial) + 2)):
+            b.op.fail(f"dimension numbers {side}: want each dimension once")
+    return dims
 
 
 TABLE: dict[str, Lowering] = {

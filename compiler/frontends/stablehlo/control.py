@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from compiler.frontends.stablehlo.body import Body, Instr, Lowering, is_plain_constant
-from compiler.frontends.stablehlo.elementwise import take
+from compiler.frontends.stablehlo.elementwise import take, take_some
 from compiler.frontends.stablehlo.syntax import Operation, Region
 from compiler.hlo.dtypes import PRED, U32
 from compiler.hlo.ir import HloComputation
@@ -278,7 +278,7 @@ def _infeed(b: Body, op: Operation) -> list[Instr]:
 
 
 def _outfeed(b: Body, op: Operation) -> Instr:
-    *values, token = b.operands()
+    *values, token = take_some(b, op, 1)
     attrs: dict[str, object] = {}
     if config := b.attributes().string("outfeed_config", ""):
         attrs["outfeed_config"] = config
@@ -286,7 +286,7 @@ def _outfeed(b: Body, op: Operation) -> Instr:
 
 
 def _send(b: Body, op: Operation) -> Instr:
-    *values, token = b.operands()
+    *values, token = take_some(b, op, 1)
     attrs = _transfer(b)
     context = TupleShape(
         (b.pack_types([v.shape for v in values]), ArrayShape(U32, ()), token.shape)

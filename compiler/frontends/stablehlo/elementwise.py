@@ -52,6 +52,14 @@ def take(b: Body, op: Operation, count: int) -> list[Instr]:
     return operands
 
 
+def take_some(b: Body, op: Operation, least: int) -> list[Instr]:
+    """The operands, of which there must be `least` or more."""
+    operands = b.operands()
+    if len(operands) < least:
+        op.fail(f"found {len(operands)} operands, want {least} or more")
+    return operands
+
+
 def _abs(b: Body, op: Operation) -> Instr:
     (operand,) = take(b, op, 1)
     return operand if operand.array.dtype.kind == "unsigned" else b.unary("abs", operand)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from compiler.frontends.stablehlo.body import Body, Instr, Lowering
 from compiler.frontends.stablehlo.dense import parse_dense
-from compiler.frontends.stablehlo.elementwise import take
+from compiler.frontends.stablehlo.elementwise import take, take_some
 from compiler.frontends.stablehlo.reduction import promoted
 from compiler.frontends.stablehlo.syntax import Dense, Operation, Raw
 from compiler.hlo.shape import ArrayShape
@@ -109,7 +109,7 @@ def _pad(b: Body, op: Operation) -> Instr:
 
 
 def _concatenate(b: Body, op: Operation) -> Instr:
-    operands = b.operands()
+    operands = take_some(b, op, 1)
     return (
         operands[0]
         if len(operands) == 1
@@ -118,12 +118,12 @@ def _concatenate(b: Body, op: Operation) -> Instr:
 
 
 def _dynamic_slice(b: Body, op: Operation) -> Instr:
-    operand, *starts = b.operands()
+    operand, *starts = take_some(b, op, 1)
     return b.dynamic_slice(operand, starts, b.attributes().ints("slice_sizes"))
 
 
 def _dynamic_update_slice(b: Body, op: Operation) -> Instr:
-    operand, update, *starts = b.operands()
+    operand, update, *starts = take_some(b, op, 2)
     return b.dynamic_update_slice(operand, update, starts)
 
 

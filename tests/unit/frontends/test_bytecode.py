@@ -1,8 +1,9 @@
-"""Portable artifacts read by our own reader: what they become is what their text becomes."""
+"""Bytecode, portable and plain, read by our own reader: what it becomes is what its text becomes."""
 
 from __future__ import annotations
 
 import importlib
+import io
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ from compiler.frontends.mlir_bytecode.cursor import Cursor
 from compiler.frontends.mlir_bytecode.document import read_document
 from compiler.frontends.models import parse_model
 from compiler.frontends.stablehlo.lowering import lower_document
-from compiler.hlo.ir import HloModule
+from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.keys import computation_key
 from compiler.hlo.origins import origins_of
 from tests.unit.frontends.test_operations import CASES, Case, function_text
@@ -26,6 +27,8 @@ from tpu_sim.isa.origins import Origin
 DATA = Path(__file__).resolve().parents[2] / "data"
 FILES = sorted((DATA / "bytecode").glob("*.mlirbc"))
 """Made by `jax.export` of the texts beside them; heat_stencil_tiny in the oldest version there is, 0.9.0."""
+PLAIN = sorted((DATA / "bytecode" / "plain").glob("*.mlirbc"))
+"""Made by `write_bytecode` of the modules that jaxlib 0.10.2 parses of the texts."""
 OLD_AND_NEW = [(0, 9, 0), (1, 0, 0), None]
 
 
@@ -68,8 +71,107 @@ def test_every_operation_in_old_and_new_artifacts(
         capfd.readouterr()
         return
     document = read_document(data)
-    assert document is not None
     _same(lower_document(document), parse_model(text))
+
+
+@pytest.mark.usefixtures("no_jaxlib")
+@pytest.mark.parametrize("path", PLAIN, ids=lambda path: path.stem)
+def test_plain_bytecode_is_read_without_jaxlib(path: Path) -> None:
+    found = parse_model(path.read_bytes(), path.name)
+    _same(found, parse_model((DATA / f"{path.stem}.mlir").read_text()))
+
+
+@pytest.mark.parametrize("row", CASES, ids=str)
+def test_every_operation_in_plain_bytecode(row: Case) -> None:
+    text = function_text(row.body, list(row.arguments), [np.asarray(w) for w in row.wants])
+    try:
+        data = _written(text)
+    except _mlir().ir.MLIRError:  # the text leaves out what jaxlib wants to be said
+        assert str(row) == "convolution"
+        return
+    _same(parse_model(data), parse_model(text))
+
+
+_RARE = {
+    "scan": """%c, %z = "chlo.scan"(%x, %y) <{dimension = 0 : i64, is_reverse = true,
+        operandSegmentSizes = array<i32: 1, 1>, resultSegmentSizes = array<i32: 1, 1>}> ({
+      ^bb0(%a: tensor<4xf32>, %b: tensor<4xf32>):
+        %s = stablehlo.add %a, %b : tensor<4xf32>
+        "stablehlo.return"(%s, %s) : (tensor<4xf32>, tensor<4xf32>) -> ()
+      }) : (tensor<3x4xf32>, tensor<4xf32>) -> (tensor<3x4xf32>, tensor<4xf32>)""",
+    "scan that carries nothing": """%c = "chlo.scan"(%x) <{dimension = 0 : i64,
+        operandSegmentSizes = array<i32: 1, 0>, resultSegmentSizes = array<i32: 1, 0>}> ({
+      ^bb0(%a: tensor<4xf32>):
+        "stablehlo.return"(%a) : (tensor<4xf32>) -> ()
+      }) : (tensor<3x4xf32>) -> tensor<3x4xf32>""",
+    "top_k": "%c, %i = chlo.top_k(%x, k = 2) : tensor<3x4xf32> -> (tensor<3x2xf32>, tensor<3x2xi32>)",
+    "algorithm": """%c = stablehlo.dot_general %x, %y, contracting_dims = [1] x [0],
+        algorithm = <lhs_precision_type = tf32, rhs_precision_type = tf32,
+        accumulation_type = f32, lhs_component_count = 1, rhs_component_count = 1,
+        num_primitive_operations = 1, allow_imprecise_accumulation = false>
+        : (tensor<3x4xf32>, tensor<4xf32>) -> tensor<3xf32>""",
+    "custom_call": """%c = stablehlo.custom_call @tpu_custom_call(%x) {backend_config = "a", has_side_effect =
+        true, output_operand_aliases = [#stablehlo.output_operand_alias<output_tuple_indices = [],
+        operand_index = 0, operand_tuple_indices = []>]} : (tensor<3x4xf32>) -> tensor<3x4xf32>""",
+    "f8": """%d = stablehlo.convert %x : (tensor<3x4xf32>) -> tensor<3x4xf8E4M3FN>
+        %c = stablehlo.convert %d : (tensor<3x4xf8E4M3FN>) -> tensor<3x4xf8E5M2>""",
+}
+
+
+@pytest.mark.parametrize("body", _RARE.values(), ids=_RARE)
+def test_what_plain_bytecode_writes_in_a_form_of_its_own(body: str) -> None:
+    text = f"""func.func @main(%x: tensor<3x4xf32>, %y: tensor<4xf32>) {{
+        {body}
+        return }}"""
+    found, want = (parse_model(source) for source in (_written(text), text))
+    assert [_key(i) for i in found.entry] == [_key(i) for i in want.entry]
+
+
+def test_what_jax_lowers_is_read_plain() -> None:
+    jax = pytest.importorskip("jax")
+    lowered = jax.jit(lambda x: jax.numpy.tanh(x @ x.T)).lower(np.zeros((4, 8), np.float32))
+    out = io.BytesIO()
+    lowered.compiler_ir().operation.write_bytecode(out)
+    _same(parse_model(out.getvalue()), parse_model(lowered.as_text()))
+
+
+def test_an_operation_of_another_dialect_is_named() -> None:
+    text = """func.func @main(%x: f32) -> f32 {
+      %0 = arith.addf %x, %x : f32
+      return %0 : f32
+    }"""
+    with pytest.raises(CompileError, match=r"m\.mlirbc.*operation arith\.addf is not known"):
+        parse_model(_written(text), "m.mlirbc")
+
+
+def _mlir() -> ModuleType:
+    mlir = pytest.importorskip("jaxlib.mlir")
+    importlib.import_module("jaxlib.mlir.ir")
+    return mlir
+
+
+def _written(text: str) -> bytes:
+    """What MLIR's own writer makes of a text."""
+    ir = _mlir().ir
+    registry = ir.DialectRegistry()
+    importlib.import_module("jaxlib.mlir._mlir_libs._jax_mlir_ext").register_dialects(registry)
+    with ir.Context() as context:
+        for name in ("stablehlo", "chlo", "sdy"):
+            importlib.import_module(f"jaxlib.mlir.dialects.{name}").register_dialect(context)
+        context.append_dialect_registry(registry)
+        context.load_all_available_dialects()
+        out = io.BytesIO()
+        ir.Module.parse(text).operation.write_bytecode(out)
+    return out.getvalue()
+
+
+_ELSEWHERE = ("metadata", "to_apply")
+"""Where it stood, which plain texts do not say, and other computations."""
+
+
+def _key(instruction: HloInstruction) -> str:
+    named = {key: str(value) for key, value in instruction.attrs.items() if key not in _ELSEWHERE}
+    return f"{instruction.opcode} {instruction.shape} {sorted(named.items())}"
 
 
 def _instructions(module: HloModule) -> set[str]:
@@ -117,7 +219,7 @@ def test_damaged_artifacts_are_refused_or_read() -> None:
     rng = random.Random(3)
     refused = 0
     for _ in range(400):
-        data = bytearray(rng.choice(FILES[:2]).read_bytes())
+        data = bytearray(rng.choice((*FILES[:2], *PLAIN)).read_bytes())
         for _ in range(rng.choice((1, 2, 5))):
             data[rng.randrange(len(MAGIC), len(data))] = rng.randrange(256)
         if rng.random() < 0.2:

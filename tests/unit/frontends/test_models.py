@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
-import io
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
 
-from compiler.diagnostics import CompileError
 from compiler.frontends.models import parse_model
-from compiler.frontends.recognition import is_bytecode, is_mlir, is_model_text
+from compiler.frontends.recognition import is_mlir, is_model_text
 from compiler.hlo.evaluator import evaluate
-from compiler.hlo.keys import computation_key
 from compiler.hlo.verifier import verify
 from runtime.api import compile as compile_model
 
@@ -88,33 +83,6 @@ def test_hlo_text_and_paths_are_told_apart() -> None:
     assert not is_model_text("runs/{name}")
     assert not is_model_text("model f32[3] (1).hlo")
     assert parse_model("ENTRY e { ROOT x = f32[] parameter(0) }").entry.name == "e"
-
-
-def _plain_bytecode() -> tuple[bytes, str]:
-    """What MLIR's own writer makes of a module, which is no portable artifact, and its text."""
-    jax = pytest.importorskip("jax")
-    lowered = jax.jit(lambda x: jax.numpy.tanh(x @ x.T)).lower(np.zeros((4, 8), np.float32))
-    out = io.BytesIO()
-    lowered.compiler_ir().operation.write_bytecode(out)
-    return out.getvalue(), lowered.as_text()
-
-
-def test_plain_bytecode_without_jaxlib_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    data, _ = _plain_bytecode()
-
-    def missing(name: str, package: str | None = None) -> ModuleType:
-        raise ImportError(f"No module named {name!r}")
-
-    monkeypatch.setattr(importlib, "import_module", missing)
-    message = r"model.mlirbc is MLIR bytecode of no portable artifact.*pip install jaxlib"
-    with pytest.raises(CompileError, match=message):
-        parse_model(data, "model.mlirbc")
-
-
-def test_plain_bytecode_is_read_by_jaxlib() -> None:
-    data, text = _plain_bytecode()
-    assert is_bytecode(data)
-    assert computation_key(parse_model(data).entry) == computation_key(parse_model(text).entry)
 
 
 def test_stablehlo_text_compiles_and_runs() -> None:
