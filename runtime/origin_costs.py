@@ -20,9 +20,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tpu_sim.isa.causes import Cause, transfer_cause
+from tpu_sim.isa.control_flow import If, Loop, While
 from tpu_sim.isa.instruction import Slot
 from tpu_sim.isa.origins import Origin, OriginTable
-from tpu_sim.isa.program import Block, Bundle, If, Kernel, Loop, Node, While
+from tpu_sim.isa.program import Block, Bundle, Kernel, Node
 from tpu_sim.isa.timing import descriptor_bytes
 from tpu_sim.machine.result import KernelRun
 

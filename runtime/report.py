@@ -18,8 +18,9 @@ from runtime.trace import Event, trace_events, write_trace
 from runtime.xspace import SUFFIX, write_xspace
 from tpu_sim.isa.causes import Cause
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.control_flow import If, Loop, While
 from tpu_sim.isa.origins import origin_table
-from tpu_sim.isa.program import If, Loop, Node, Program, While
+from tpu_sim.isa.program import Node, Program
 from tpu_sim.machine.result import ExecutionResult
 
 SCHEMA_VERSION = 1

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 
 from tpu_sim.isa.causes import Cause
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.control_flow import If, Loop, While
 from tpu_sim.isa.instruction import Instr, Slot
-from tpu_sim.isa.program import HBM, Block, DmaDescriptor, If, Kernel, Loop, Node, While
+from tpu_sim.isa.program import HBM, Block, DmaDescriptor, Kernel, Node
 from tpu_sim.isa.resources import MRF
 from tpu_sim.isa.timing import descriptor_bytes, dma_cost
 from tpu_sim.machine.result import KernelRun

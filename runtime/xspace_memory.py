@@ -14,8 +14,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from compiler.protobuf import bytes_field, encoded, number_field, text_field
+from tpu_sim.isa.control_flow import Call, If, Loop, While
 from tpu_sim.isa.origins import OriginTable, origin_table
-from tpu_sim.isa.program import Block, Bundle, Call, HbmBuffer, If, Loop, Node, Program, While
+from tpu_sim.isa.program import Block, Bundle, HbmBuffer, Node, Program
 
 _GRANULE = 512
 """Bytes of the unit that kernels' arguments count HBM in."""

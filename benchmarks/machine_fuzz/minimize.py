@@ -6,8 +6,9 @@ import copy
 import time
 from collections.abc import Callable, Iterator
 
+from tpu_sim.isa.control_flow import If, Loop, While
 from tpu_sim.isa.instruction import ROWS, VREG, Instr
-from tpu_sim.isa.program import Block, If, Loop, Node, Program, While, blocks_of
+from tpu_sim.isa.program import Block, Node, Program, blocks_of
 
 Fails = Callable[[Program], bool]
 

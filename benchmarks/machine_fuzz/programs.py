@@ -22,7 +22,8 @@ from benchmarks.machine_fuzz.flow import (
 )
 from benchmarks.machine_fuzz.sources import BlockUse
 from tpu_sim.isa.chips import Chip, load_chip
-from tpu_sim.isa.program import SMEM, Block, Call, If, Kernel, Loop, Node, Program, While, Window
+from tpu_sim.isa.control_flow import Call, If, Loop, While
+from tpu_sim.isa.program import SMEM, Block, Kernel, Node, Program, Window
 
 _CHIPS = ("v5e", "v5e", "v5e", "v2", "v3", "v4", "v5p", "v6e", "7x")
 _DEPTH = 3

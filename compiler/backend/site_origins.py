@@ -12,8 +12,9 @@ from compiler.backend.kernel_library import KernelRequest
 from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.origins import IDLE, METADATA, inside, origins_of
+from tpu_sim.isa.control_flow import Call, If, Loop, While
 from tpu_sim.isa.origins import Origin, OriginTable
-from tpu_sim.isa.program import Call, If, Loop, Node, While
+from tpu_sim.isa.program import Node
 
 
 def site_origins(

@@ -21,24 +21,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from compiler.llo.ir import (
-    LloBlock,
-    LloIf,
-    LloKernel,
-    LloLoop,
-    LloNode,
-    LloWhile,
-    LloWindow,
-    MReg,
-    SReg,
-    VReg,
-)
+from compiler.llo.ir import LloBlock, LloKernel, LloNode, LloWindow, MReg, SReg, VReg
 from compiler.llo.row_plan import Action, RowPlan, row_plan
 from compiler.llo.scalar_builder import ScalarBuilder
-from compiler.llo.walk import bodies, rewrite
+from compiler.llo.walk import rewrite
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.control_flow import Call, If, Loop, While, bodies
 from tpu_sim.isa.instruction import Instr, Row
-from tpu_sim.isa.program import SMEM, Call, DmaDescriptor
+from tpu_sim.isa.program import SMEM, DmaDescriptor
 
 
 def f32_bits(value: float) -> int:
@@ -62,7 +52,7 @@ class _Scope:
 class WhileScope:
     """Handle of an open `LloBuilder.while_`: `condition` ends the test part."""
 
-    def __init__(self, builder: LloBuilder, node: LloWhile) -> None:
+    def __init__(self, builder: LloBuilder, node: While[LloBlock]) -> None:
         self._builder = builder
         self._node = node
         self.tested = False
@@ -360,7 +350,7 @@ class LloBuilder(ScalarBuilder):
             return
         body: list[LloNode] = []
         if trip > 0:
-            self._scopes[-1].nodes.append(LloLoop(-1, body, trip, -1, parallel, name))
+            self._scopes[-1].nodes.append(Loop(trip, -1, body, -1, parallel, name))
         with self._loop_body(body, self._scopes[-1].nodes[-1]) as index:
             yield index
 
@@ -373,7 +363,7 @@ class LloBuilder(ScalarBuilder):
                 yield index
             return
         body: list[LloNode] = []
-        self._scopes[-1].nodes.append(LloLoop(-1, body, -1, trip, parallel, name))
+        self._scopes[-1].nodes.append(Loop(-1, -1, body, trip, parallel, name))
         with self._loop_body(body, self._scopes[-1].nodes[-1]) as index:
             yield index
 
@@ -381,7 +371,7 @@ class LloBuilder(ScalarBuilder):
     def _loop_body(self, body: list[LloNode], node: LloNode) -> Iterator[SReg]:
         self._open_scope(body)
         index = self.new_sreg()
-        if isinstance(node, LloLoop) and node.body is body:
+        if isinstance(node, Loop) and node.body is body:
             node.index = index
         yield index
         self._close_scope()
@@ -389,7 +379,7 @@ class LloBuilder(ScalarBuilder):
     @contextmanager
     def if_(self, condition: SReg) -> Iterator[None]:
         """What follows runs if `condition` is not 0."""
-        node = LloIf(condition, [])
+        node: If[LloBlock] = If(condition, [])
         self._scopes[-1].nodes.append(node)
         self._open_scope(node.then)
         yield
@@ -400,7 +390,7 @@ class LloBuilder(ScalarBuilder):
         """The other branch of the `if_` that has just ended."""
         scope = self._scopes[-1]
         node = scope.nodes[-2] if len(scope.nodes) > 1 else None
-        if not isinstance(node, LloIf) or scope.block.ops:
+        if not isinstance(node, If) or scope.block.ops:
             raise ValueError("else_ must follow if_ at once")
         scope.nodes.pop()
         before = scope.nodes[-2]  # where invariant scalars of the branch go
@@ -413,7 +403,7 @@ class LloBuilder(ScalarBuilder):
     @contextmanager
     def while_(self, name: str = "", expected_trips: int = -1) -> Iterator[WhileScope]:
         """A while loop: emit the test, call `condition` of the yielded handle, emit the body."""
-        node = LloWhile([], 0, [], name, expected_trips)
+        node: While[LloBlock] = While([], 0, [], name, expected_trips)
         self._scopes[-1].nodes.append(node)
         self._open_scope(node.test)
         handle = WhileScope(self, node)
@@ -422,7 +412,7 @@ class LloBuilder(ScalarBuilder):
             raise ValueError("while_ without a condition")
         self._close_scope()
 
-    def end_test(self, node: LloWhile) -> None:
+    def end_test(self, node: While[LloBlock]) -> None:
         """Close the test part of `node` and open its body; called by `WhileScope.condition`."""
         self._scopes.pop()
         self._open_scope(node.body)
@@ -471,8 +461,9 @@ def _unless_empty(node: LloNode) -> list[LloNode]:
     match node:
         case LloBlock():
             is_empty = not node.ops
-        case LloLoop() | LloIf():
-            is_empty = not any(bodies(node))
+        case Loop() | If():
+            held: tuple[list[LloNode], ...] = bodies(node)
+            is_empty = not any(held)
         case _:
             is_empty = False
     return [] if is_empty else [node]

@@ -4,7 +4,7 @@
       windows      (name, rows), by window id
       descriptors  DMA descriptors, by id
       registers    the physical register of each sreg, once they are assigned
-      body         LloNode = LloBlock | LloLoop | LloIf | LloWhile | Call
+      body         LloNode = LloBlock, or control flow around such blocks
 
 An LLO operation is a `tpu_sim.isa.instruction.Instr` whose register numbers are virtual. vregs and
 vmasks are numbered over the whole kernel, written once and read in the block that writes them.
@@ -16,8 +16,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tpu_sim.isa.control_flow import ControlFlow
 from tpu_sim.isa.instruction import Instr, Kind
-from tpu_sim.isa.program import MAX_ARGUMENTS, Call, DmaDescriptor
+from tpu_sim.isa.program import MAX_ARGUMENTS, DmaDescriptor
 
 VReg = int
 MReg = int
@@ -51,39 +52,7 @@ class LloBlock:
     name: str = ""
 
 
-@dataclass(slots=True)
-class LloLoop:
-    """Run `body` with sreg `index` = 0 .. trip-1; with trip -1, `trip_sreg` holds the count."""
-
-    index: SReg
-    body: list[LloNode]
-    trip: int
-    trip_sreg: SReg = -1
-    parallel: bool = False
-    name: str = ""
-
-
-@dataclass(slots=True)
-class LloIf:
-    """Run `then` if sreg `condition` is not 0, else `orelse`."""
-
-    condition: SReg
-    then: list[LloNode]
-    orelse: list[LloNode] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class LloWhile:
-    """Run `test`; while sreg `condition` is not 0, run `body` and `test` again."""
-
-    test: list[LloNode]
-    condition: SReg
-    body: list[LloNode]
-    name: str = ""
-    expected_trips: int = -1
-
-
-LloNode = LloBlock | LloLoop | LloIf | LloWhile | Call
+LloNode = ControlFlow[LloBlock]
 
 
 @dataclass(frozen=True, slots=True)

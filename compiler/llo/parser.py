@@ -5,14 +5,7 @@ from __future__ import annotations
 import re
 
 from compiler.diagnostics import CompileError, SourceSpan
-from compiler.llo.ir import (
-    LloBlock,
-    LloIf,
-    LloKernel,
-    LloLoop,
-    LloWhile,
-    LloWindow,
-)
+from compiler.llo.ir import LloBlock, LloKernel, LloWindow
 from tpu_sim.isa.errors import AssemblyError
 from tpu_sim.isa.instruction import Instr
 from tpu_sim.isa.structure_parser import QUOTED, StructureParser, unquoted
@@ -46,8 +39,6 @@ def parse_kernels(text: str, file: str = "<text>") -> list[LloKernel]:
 
 class _Parser(StructureParser[LloBlock]):
     """The text of kernels."""
-
-    loop_type, if_type, while_type = LloLoop, LloIf, LloWhile
 
     def error(self, message: str, offset: int = 0) -> CompileError:
         """At the present line."""

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from compiler.llo.ir import LloBlock, LloIf, LloKernel, LloLoop, LloWhile
+from compiler.llo.ir import LloBlock, LloKernel
 from tpu_sim.isa.assembly import control_lines, cores_text, descriptor_text, quote
 from tpu_sim.isa.text import format_instr
 
@@ -51,8 +51,7 @@ def _kernel_lines(kernel: LloKernel) -> Iterator[str]:
     if kernel.registers:
         assigned = sorted(item for item in kernel.registers.items() if item[0])
         yield f"  registers [{', '.join(f's{sreg} = {number}' for sreg, number in assigned)}]"
-    types = (LloLoop, LloIf, LloWhile)
-    yield from control_lines(kernel.body, "  ", types, _block_lines)
+    yield from control_lines(kernel.body, "  ", _block_lines)
     yield "}"
 
 

@@ -18,15 +18,12 @@ from compiler.llo.ir import (
     REGISTER_LETTERS,
     WRITTEN_KINDS,
     LloBlock,
-    LloIf,
     LloKernel,
-    LloLoop,
     LloNode,
-    LloWhile,
 )
 from compiler.llo.walk import has_call
+from tpu_sim.isa.control_flow import Call, If, Loop, While
 from tpu_sim.isa.instruction import Instr, Kind
-from tpu_sim.isa.program import Call
 from tpu_sim.isa.text import format_instr
 
 _RANGES: dict[Kind, tuple[int, int]] = {
@@ -68,18 +65,18 @@ class _Verifier:
             match node:
                 case LloBlock():
                     self._block(node)
-                case LloLoop():
+                case Loop():
                     if node.trip < 0:
                         self._read_sreg(node.trip_sreg)
                     self._scoped(node.body, {node.index})
-                case LloIf():
+                case If():
                     self._read_sreg(node.condition)
                     before = set(self.stale)
                     self._scoped(node.then, set())
                     after, self.stale = self.stale, before
                     self._scoped(node.orelse, set())  # a call in one branch is none in the other
                     self.stale |= after
-                case LloWhile():
+                case While():
                     outer = set(self.sregs)
                     if has_call(node.body):
                         self.stale |= self.sregs - {0}

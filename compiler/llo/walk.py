@@ -1,7 +1,5 @@
-"""Walks over the nodes of a kernel: the one place that knows which node holds which bodies.
+"""Blocks of a kernel's nodes, what nodes read, and nodes replaced; walks are in `tpu_sim.isa.control_flow`.
 
-walk(body)            every node before what it holds, in source order
-walk_backwards(body)  every node before what it holds, in the reverse of source order
 blocks(body)          the blocks alone, in source order
 rewrite(body, each)   nodes replaced, innermost first
 """
@@ -10,48 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from compiler.llo.ir import LloBlock, LloIf, LloKernel, LloLoop, LloNode, LloWhile, SReg
-from tpu_sim.isa.program import Call
+from compiler.llo.ir import LloBlock, LloKernel, LloNode, SReg
+from tpu_sim.isa.control_flow import Call, If, Loop, While, walk
 
 Nodes = list[LloNode]
-
-
-def bodies(node: LloNode) -> tuple[Nodes, ...]:
-    """The lists of nodes that a node holds, in source order."""
-    match node:
-        case LloLoop():
-            return (node.body,)
-        case LloIf():
-            return (node.then, node.orelse)
-        case LloWhile():
-            return (node.test, node.body)
-    return ()
 
 
 def control_reads(node: LloNode) -> tuple[SReg, ...]:
     """The sregs that a node itself reads: a trip count or a condition."""
     match node:
-        case LloLoop() if node.trip < 0:
+        case Loop() if node.trip < 0:
             return (node.trip_sreg,)
-        case LloIf() | LloWhile():
+        case If() | While():
             return (node.condition,)
     return ()
-
-
-def walk(body: Iterable[LloNode]) -> Iterator[LloNode]:
-    """Every node under `body`, each before what it holds, in source order."""
-    for node in body:
-        yield node
-        for inner in bodies(node):
-            yield from walk(inner)
-
-
-def walk_backwards(body: Nodes) -> Iterator[LloNode]:
-    """Every node under `body`, each before what it holds, the last in source order first."""
-    for node in reversed(body):
-        yield node
-        for inner in reversed(bodies(node)):
-            yield from walk_backwards(inner)
 
 
 def blocks(body: Iterable[LloNode]) -> Iterator[LloBlock]:
@@ -81,12 +51,12 @@ def rewrite(
     out: Nodes = []
     for node in body:
         match node:
-            case LloLoop():
+            case Loop():
                 node.body = rewrite(node.body, each, whole)
-            case LloIf():
+            case If():
                 node.then = rewrite(node.then, each, whole)
                 node.orelse = rewrite(node.orelse, each, whole)
-            case LloWhile():
+            case While():
                 node.test = rewrite(node.test, each, whole)
                 node.body = rewrite(node.body, each, whole)
         out += each(node)

@@ -12,17 +12,8 @@ from tests.support.grid_kernels import BLOCK_ROWS, ROW, SLOT, TILE_ROW, Emit, Gr
 from tests.support.random_programs import BlockBuilder
 from tpu_sim.interp.numpy_machine import NumpyMachine
 from tpu_sim.isa.chips import load_chip
-from tpu_sim.isa.program import (
-    HBM,
-    SMEM,
-    VMEM,
-    Call,
-    DmaDescriptor,
-    DmaDim,
-    Kernel,
-    Program,
-    Window,
-)
+from tpu_sim.isa.control_flow import Call
+from tpu_sim.isa.program import HBM, SMEM, VMEM, DmaDescriptor, DmaDim, Kernel, Program, Window
 from tpu_sim.jit import dma_copies, hbm_windows, parallel_loops, window_kernels
 from tpu_sim.jit.context import Word
 from tpu_sim.jit.llvm_machine import LlvmMachine

@@ -17,8 +17,9 @@ from tests.support.random_programs import (
 )
 from tpu_sim.interp.numpy_machine import NumpyMachine
 from tpu_sim.isa.chips import Chip, load_chip
+from tpu_sim.isa.control_flow import Call, Loop
 from tpu_sim.isa.instruction import ROWS, Instr, Kind, Row
-from tpu_sim.isa.program import HBM, VMEM, Block, Call, DmaDescriptor, Kernel, Loop, Program, Window
+from tpu_sim.isa.program import HBM, VMEM, Block, DmaDescriptor, Kernel, Program, Window
 from tpu_sim.jit import context, segment, state_ops
 from tpu_sim.jit.llvm_machine import LlvmMachine
 from tpu_sim.machine import state

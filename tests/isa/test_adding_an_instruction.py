@@ -25,20 +25,11 @@ from tpu_sim.isa import resources
 from tpu_sim.isa.assembly import print_program
 from tpu_sim.isa.assembly_parser import parse_program
 from tpu_sim.isa.checker import check_program
+from tpu_sim.isa.control_flow import Call
 from tpu_sim.isa.encoding import decode_bundles, encode_bundles
 from tpu_sim.isa.errors import HazardError
 from tpu_sim.isa.instruction import Crossing, Instr, Row, Slot, define
-from tpu_sim.isa.program import (
-    HBM,
-    VMEM,
-    Block,
-    Call,
-    DmaDescriptor,
-    Kernel,
-    Node,
-    Program,
-    Window,
-)
+from tpu_sim.isa.program import HBM, VMEM, Block, DmaDescriptor, Kernel, Node, Program, Window
 from tpu_sim.isa.reference import reference_text
 from tpu_sim.isa.text import format_instr, parse_instr
 

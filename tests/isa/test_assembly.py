@@ -11,6 +11,7 @@ from tests.support.isa_programs import block, kernel_text, program_text
 from tpu_sim.isa.assembly import print_program
 from tpu_sim.isa.assembly_parser import parse_program
 from tpu_sim.isa.container import dump_program, load_program
+from tpu_sim.isa.control_flow import Call, If, Loop, While
 from tpu_sim.isa.errors import AssemblyError
 from tpu_sim.isa.instruction import Instr, Row
 from tpu_sim.isa.program import (
@@ -18,16 +19,12 @@ from tpu_sim.isa.program import (
     SMEM,
     VMEM,
     Block,
-    Call,
     DmaDescriptor,
     DmaDim,
     HbmBuffer,
-    If,
     Kernel,
-    Loop,
     Node,
     Program,
-    While,
     Window,
 )
 from tpu_sim.isa.text import format_f32, format_instr, parse_f32, parse_instr

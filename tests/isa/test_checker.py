@@ -20,8 +20,9 @@ from tpu_sim.isa.assembly_parser import parse_program
 from tpu_sim.isa.block_checker import BlockSummary
 from tpu_sim.isa.checker import check_kernel, check_program
 from tpu_sim.isa.chips import load_chip
+from tpu_sim.isa.control_flow import If
 from tpu_sim.isa.errors import HazardError, ProgramError
-from tpu_sim.isa.program import Block, If, Program, Route
+from tpu_sim.isa.program import Block, Program, Route
 
 LOAD = "vld v1 = [w0 + s0 + 0] stride 1"
 

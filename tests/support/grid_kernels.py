@@ -7,16 +7,14 @@ from dataclasses import dataclass
 
 from tests.support.random_programs import BlockBuilder
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.control_flow import Call, If, Loop
 from tpu_sim.isa.program import (
     HBM,
     VMEM,
     Block,
-    Call,
     DmaDescriptor,
     DmaDim,
-    If,
     Kernel,
-    Loop,
     Node,
     Program,
     Window,

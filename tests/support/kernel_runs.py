@@ -10,11 +10,12 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from compiler.llo.ir import LloBlock, LloIf, LloKernel, LloLoop, LloNode, LloWhile
+from compiler.llo.ir import LloBlock, LloKernel, LloNode
 from tpu_sim.interp.bundle_executor import BundleExecutor
 from tpu_sim.isa.checker import check_kernel
 from tpu_sim.isa.chips import Chip
-from tpu_sim.isa.program import Block, Bundle, Call, If, Kernel, Loop, Node, While, Window
+from tpu_sim.isa.control_flow import Call, If, Loop, While
+from tpu_sim.isa.program import Block, Bundle, Kernel, Node, Window
 from tpu_sim.isa.resources import MRF
 from tpu_sim.isa.timing import result_ready_cycles
 from tpu_sim.machine.memory import HbmMemory
@@ -110,11 +111,11 @@ def _bundled(body: list[LloNode]) -> list[Node]:
         match node:
             case LloBlock():
                 out.append(Block([(op,) for op in node.ops]))
-            case LloLoop():
+            case Loop():
                 out.append(Loop(node.trip, node.index, _bundled(node.body), node.trip_sreg))
-            case LloIf():
+            case If():
                 out.append(If(node.condition, _bundled(node.then), _bundled(node.orelse)))
-            case LloWhile():
+            case While():
                 out.append(While(_bundled(node.test), node.condition, _bundled(node.body)))
             case Call():
                 out.append(node)

@@ -11,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from compiler.backend.vector.arrays import VmemArray
-from compiler.llo.ir import LloBlock, LloIf, LloKernel, LloLoop, LloNode
+from compiler.llo.ir import LloBlock, LloKernel, LloNode
 from tpu_sim.interp.numpy_lanes import NumpyLanes
 from tpu_sim.interp.transpose import transposed_halves
+from tpu_sim.isa.control_flow import If, Loop
 from tpu_sim.isa.instruction import Instr, Kind, Slot
 from tpu_sim.isa.resources import EUP, XLU, Resource
 
@@ -47,12 +48,12 @@ class LloMachine:
                     for instr in node.ops:
                         self._execute(instr)
                     assert not any(self._queues.values())
-                case LloLoop():
+                case Loop():
                     trips = node.trip if node.trip >= 0 else self._sreg(node.trip_sreg)
                     for i in range(trips):
                         self._registers[Kind.SD, node.index] = np.array([i], np.uint32)
                         self._nodes(node.body)
-                case LloIf():
+                case If():
                     taken = self._sreg(node.condition) != 0
                     self._nodes(node.then if taken else node.orelse)
                 case _:

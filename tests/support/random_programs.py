@@ -6,17 +6,15 @@ import random
 from dataclasses import dataclass, field
 
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.control_flow import Call, If, Loop
 from tpu_sim.isa.instruction import ROWS, Crossing, Instr, Kind, Slot
 from tpu_sim.isa.program import (
     HBM,
     VMEM,
     Block,
     Bundle,
-    Call,
     DmaDescriptor,
-    If,
     Kernel,
-    Loop,
     Node,
     Program,
     Window,

@@ -31,7 +31,8 @@ def main() -> None:
     """Multiply on both machines."""
     from tests.differential.test_machines_agree import CHIP, HBM_BYTES, run_both
     from tests.support.random_programs import BlockBuilder
-    from tpu_sim.isa.program import HBM, VMEM, Call, DmaDescriptor, Kernel, Program, Window
+    from tpu_sim.isa.control_flow import Call
+    from tpu_sim.isa.program import HBM, VMEM, DmaDescriptor, Kernel, Program, Window
 
     builder = BlockBuilder(CHIP)
     builder.emit("dma.start", 0, 0, 0, 0, 0, 0, 0)

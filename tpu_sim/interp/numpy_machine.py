@@ -12,17 +12,8 @@ import numpy as np
 from tpu_sim.interp.bundle_executor import BundleExecutor
 from tpu_sim.isa.checker import check_program
 from tpu_sim.isa.chips import Chip
-from tpu_sim.isa.program import (
-    Block,
-    Bundle,
-    If,
-    Kernel,
-    Loop,
-    Program,
-    While,
-    core_word,
-    spill_rows,
-)
+from tpu_sim.isa.control_flow import If, Loop, While
+from tpu_sim.isa.program import Block, Bundle, Kernel, Program, core_word, spill_rows
 from tpu_sim.isa.text import format_bundle
 from tpu_sim.machine.checkpoint import CheckpointError, load_checkpoint
 from tpu_sim.machine.fabric import Fabric, Links, LocalFabric

@@ -23,20 +23,17 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from tpu_sim.isa.control_flow import Call, ControlFlow, If, Loop, While
 from tpu_sim.isa.program import (
     HBM,
     NO_ROUTE,
     SMEM,
     VMEM,
     Block,
-    Call,
     DmaDescriptor,
-    If,
     Kernel,
-    Loop,
     Node,
     Program,
-    While,
 )
 from tpu_sim.isa.text import format_bundle
 
@@ -130,49 +127,44 @@ def descriptor_text(descriptor: DmaDescriptor) -> str:
     return f"{source} -> {target}{window} chunk {descriptor.chunk} dims [{dims}]{route}"
 
 
-def loop_head(loop: Loop) -> str:
+def loop_head(loop: Loop[Block]) -> str:
     """``loop s1 = 0 .. 8 parallel "name"``"""
     trip = f"{loop.trip}" if loop.trip >= 0 else f"s{loop.trip_sreg}"
     parallel = " parallel" if loop.parallel else ""
     return f"loop s{loop.index} = 0 .. {trip}{parallel} {quote(loop.name)}"
 
 
-def while_head(loop: While) -> str:
+def while_head(loop: While[Block]) -> str:
     """``while "name" trips 10``"""
     return f"while {quote(loop.name)} trips {loop.expected_trips}"
 
 
 BlockLines = Callable[[Any, str], Iterator[str]]
-NodeTypes = tuple[type[Any], type[Any], type[Any]]
 
 
 def control_lines(
-    nodes: Iterable[Any], indent: str, types: NodeTypes, block_lines: BlockLines
+    nodes: Iterable[ControlFlow[Any]], indent: str, block_lines: BlockLines
 ) -> Iterator[str]:
-    """The control flow of a program, or that of LLO, around blocks whose lines are told.
-
-    `types` are those of loops, branches and while loops.
-    """
-    loop_type, if_type, while_type = types
+    """The control flow of a program, or that of LLO, around blocks whose lines are told."""
     inner = indent + "  "
     for node in nodes:
         if isinstance(node, Call):
             yield f"{indent}call {quote(node.kernel)} site {quote(node.site)}"
             continue
-        if isinstance(node, loop_type):
+        if isinstance(node, Loop):
             yield f"{indent}{loop_head(node)} {{"
-            yield from control_lines(node.body, inner, types, block_lines)
-        elif isinstance(node, if_type):
+            yield from control_lines(node.body, inner, block_lines)
+        elif isinstance(node, If):
             yield f"{indent}if s{node.condition} {{"
-            yield from control_lines(node.then, inner, types, block_lines)
+            yield from control_lines(node.then, inner, block_lines)
             if node.orelse:
                 yield f"{indent}}} else {{"
-                yield from control_lines(node.orelse, inner, types, block_lines)
-        elif isinstance(node, while_type):
+                yield from control_lines(node.orelse, inner, block_lines)
+        elif isinstance(node, While):
             yield f"{indent}{while_head(node)} {{"
-            yield from control_lines(node.test, inner, types, block_lines)
+            yield from control_lines(node.test, inner, block_lines)
             yield f"{indent}}} do s{node.condition} {{"
-            yield from control_lines(node.body, inner, types, block_lines)
+            yield from control_lines(node.body, inner, block_lines)
         else:
             yield f"{indent}block {quote(node.name)} {{"
             yield from block_lines(node, inner)
@@ -180,7 +172,7 @@ def control_lines(
 
 
 def _body_lines(nodes: list[Node], indent: str) -> Iterator[str]:
-    return control_lines(nodes, indent, (Loop, If, While), _bundle_lines)
+    return control_lines(nodes, indent, _bundle_lines)
 
 
 def _bundle_lines(block: Block, indent: str) -> Iterator[str]:

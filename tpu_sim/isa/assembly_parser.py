@@ -8,18 +8,7 @@ import re
 
 from tpu_sim.isa.errors import AssemblyError
 from tpu_sim.isa.instruction import Instr
-from tpu_sim.isa.program import (
-    Block,
-    Bundle,
-    HbmBuffer,
-    If,
-    Kernel,
-    Loop,
-    Program,
-    Route,
-    While,
-    Window,
-)
+from tpu_sim.isa.program import Block, Bundle, HbmBuffer, Kernel, Program, Route, Window
 from tpu_sim.isa.structure_parser import QUOTED, StructureParser, form, unquoted
 from tpu_sim.isa.text import parse_instr
 
@@ -50,8 +39,6 @@ def parse_program(text: str, file: str = "<text>") -> Program:
 
 class _Parser(StructureParser[Block]):
     """A program's text."""
-
-    loop_type, if_type, while_type = Loop, If, While
 
     def program(self) -> Program:
         target, hbm_bytes, smem_words, smem_args = self.expect(_TARGET, "target ...")

@@ -11,19 +11,9 @@ from enum import IntEnum
 from functools import cache
 
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.control_flow import Call, If, Loop, While
 from tpu_sim.isa.instruction import Row, Slot
-from tpu_sim.isa.program import (
-    HBM,
-    NO_ROUTE,
-    Block,
-    Bundle,
-    Call,
-    DmaDescriptor,
-    If,
-    Loop,
-    Node,
-    While,
-)
+from tpu_sim.isa.program import HBM, NO_ROUTE, Block, Bundle, DmaDescriptor, Node
 
 
 class Cause(IntEnum):
@@ -75,7 +65,7 @@ class IssueCauses:
         """Bundles of a block by cause."""
         return self._counts[id(block)]
 
-    def of_iteration(self, loop: Loop | While) -> Counts:
+    def of_iteration(self, loop: Loop[Block] | While[Block]) -> Counts:
         """Overhead cycles of an iteration by cause."""
         return self._counts[id(loop)]
 
@@ -94,7 +84,7 @@ class IssueCauses:
                     self._walk(node.orelse, busy)
             busy = self._left(node, busy)
 
-    def _loop(self, loop: Loop | While, body: list[Node], busy: int) -> None:
+    def _loop(self, loop: Loop[Block] | While[Block], body: list[Node], busy: int) -> None:
         overhead = self._chip.loop_overhead_cycles
         left = self._left_of_all(body, 0)
         self._walk(body, max(busy, left - overhead))

@@ -17,6 +17,7 @@ from itertools import pairwise
 
 from tpu_sim.isa.block_checker import BlockSummary, summarize_block
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.control_flow import Call, If, Loop, While
 from tpu_sim.isa.errors import HazardError, ProgramError, TargetError
 from tpu_sim.isa.flag_waits import check_waits
 from tpu_sim.isa.operand_limits import OperandLimits
@@ -28,15 +29,11 @@ from tpu_sim.isa.program import (
     SPILL_ROWS,
     VMEM,
     Block,
-    Call,
     DmaDescriptor,
-    If,
     Kernel,
-    Loop,
     Node,
     Program,
     Route,
-    While,
     Window,
 )
 
@@ -287,7 +284,7 @@ class _BodyChecker:
         if not state.mrf[unit]:
             del state.mrf[unit]
 
-    def _loop(self, loop: Loop, state: _State) -> None:
+    def _loop(self, loop: Loop[Block], state: _State) -> None:
         where = f"{self.where}, loop {loop.name!r}"
         self._sreg_in_range(loop.index, where, lowest=1)
         if not -1 <= loop.trip <= _MAX_TRIP:
@@ -329,7 +326,7 @@ class _BodyChecker:
                     pass
         return written
 
-    def _while(self, loop: While, state: _State) -> None:
+    def _while(self, loop: While[Block], state: _State) -> None:
         where = f"{self.where}, while {loop.name!r}"
         self._sreg_in_range(loop.condition, where, lowest=0)
         if not -1 <= loop.expected_trips <= _MAX_TRIP:
@@ -349,7 +346,7 @@ class _BodyChecker:
             _become(state, again)
         _become(state, tested)
 
-    def _if(self, node: If, state: _State) -> None:
+    def _if(self, node: If[Block], state: _State) -> None:
         where = f"{self.where}, if s{node.condition}"
         self._sreg_in_range(node.condition, where, lowest=0)
         self._read(node.condition, 0, state, where)

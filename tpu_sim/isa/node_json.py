@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from tpu_sim.isa.control_flow import Call, If, Loop, While
 from tpu_sim.isa.encoding import decode_bundles, encode_bundles
 from tpu_sim.isa.errors import TpuxError
 from tpu_sim.isa.instruction import Instr
-from tpu_sim.isa.program import Block, Bundle, Call, If, Loop, Node, While
+from tpu_sim.isa.program import Block, Bundle, Node
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 

@@ -5,7 +5,7 @@
       main      control flow around kernel calls, on the scalar unit
       buffers   what lies in HBM (inputs, outputs, constants, temporaries)
 
-    Node = Block | Loop | If | While | Call
+    Node = ControlFlow[Block] = Block | Loop | If | While | Call    (`control_flow`)
 
 Registers: sregs live across the blocks of one kernel (or of main); vregs and vmasks live within one
 block only; nothing lives in registers across a `Call`. EUP and XLU queues are empty at block ends;
@@ -15,11 +15,12 @@ words 0..`arg_count`-1 (`Program.smem_args`), written by main before the call.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 from operator import attrgetter
 
+from tpu_sim.isa.control_flow import ControlFlow, walk
 from tpu_sim.isa.instruction import Instr, Row
 
 Bundle = tuple[Instr, ...]
@@ -34,67 +35,12 @@ class Block:
     name: str = ""
 
 
-@dataclass
-class Loop:
-    """Run `body` with sreg `index` = 0 .. trip-1. With `trip` -1, sreg `trip_sreg` holds the count.
-
-    `parallel`: the iterations are independent; the checker verifies that none reads an sreg of
-    another.
-    """
-
-    trip: int
-    index: int
-    body: list[Node]
-    trip_sreg: int = -1
-    parallel: bool = False
-    name: str = ""
+Node = ControlFlow[Block]
 
 
-@dataclass
-class If:
-    """Run `then` if sreg `condition` != 0, else `orelse`."""
-
-    condition: int
-    then: list[Node]
-    orelse: list[Node] = field(default_factory=list)
-
-
-@dataclass
-class While:
-    """Run `test`, stop if sreg `condition` == 0, run `body`, repeat."""
-
-    test: list[Node]
-    condition: int
-    body: list[Node]
-    name: str = ""
-    expected_trips: int = -1  # for estimates; -1 when unknown
-
-
-@dataclass
-class Call:
-    """Call a kernel; only in main. Its arguments were stored to SMEM by the block before."""
-
-    kernel: str
-    site: str = ""  # the HLO instruction it runs, for reports
-
-
-Node = Block | Loop | If | While | Call
-
-
-def blocks_of(nodes: list[Node]) -> Iterator[Block]:
+def blocks_of(nodes: Iterable[Node]) -> Iterator[Block]:
     """The blocks of `nodes`, in the order of the text."""
-    for node in nodes:
-        match node:
-            case Block():
-                yield node
-            case Loop():
-                yield from blocks_of(node.body)
-            case If():
-                yield from blocks_of(node.then)
-                yield from blocks_of(node.orelse)
-            case While():
-                yield from blocks_of(node.test)
-                yield from blocks_of(node.body)
+    return (node for node in walk(nodes) if isinstance(node, Block))
 
 
 _ROW = attrgetter("row")

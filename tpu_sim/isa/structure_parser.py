@@ -10,10 +10,11 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, Generic, NoReturn, TypeVar
+from typing import Generic, NoReturn, TypeVar
 
 from tpu_sim.isa.assembly import COUNT_NAMES, SPACE_NAMES
-from tpu_sim.isa.program import NO_ROUTE, Call, DmaDescriptor, DmaDim
+from tpu_sim.isa.control_flow import Call, ControlFlow, If, Loop, While
+from tpu_sim.isa.program import NO_ROUTE, DmaDescriptor, DmaDim
 
 N = TypeVar("N")
 T = TypeVar("T")
@@ -53,10 +54,6 @@ _CALL = form("call Q site Q")
 
 class StructureParser(ABC, Generic[N]):
     """A cursor over the lines that hold something, and the control flow of nodes N."""
-
-    loop_type: ClassVar[Callable[..., Any]]
-    if_type: ClassVar[Callable[..., Any]]
-    while_type: ClassVar[Callable[..., Any]]
 
     def __init__(self, text: str, file: str) -> None:
         self.file = file
@@ -156,14 +153,14 @@ class StructureParser(ABC, Generic[N]):
         spaces, way = (_SPACES[source], _SPACES[target]), int(route) if route else NO_ROUTE
         return DmaDescriptor(*spaces, int(chunk), tuple(dims), window_id, way)
 
-    def body(self) -> list[Any]:
+    def body(self) -> list[ControlFlow[N]]:
         """The nodes from here on, up to a line that begins with a closing brace."""
-        nodes: list[Any] = []
+        nodes: list[ControlFlow[N]] = []
         while not self.line.startswith("}"):
             nodes.append(self._node())
         return nodes
 
-    def _node(self) -> Any:
+    def _node(self) -> ControlFlow[N]:
         if found := self.accept(_BLOCK):
             return self.block(unquoted(found[0]))
         if found := self.accept(_LOOP):
@@ -174,23 +171,23 @@ class StructureParser(ABC, Generic[N]):
                 self.at += 1
                 orelse = self.body()
             self.close()
-            return self.if_type(int(found[0]), then, orelse)
+            return If(int(found[0]), then, orelse)
         if found := self.accept(_WHILE):
             test = self.body()
             (condition,) = self.expect(_DO, "} do s<n> {")
             body = self.body()
             self.close()
-            return self.while_type(test, int(condition), body, unquoted(found[0]), int(found[1]))
+            return While(test, int(condition), body, unquoted(found[0]), int(found[1]))
         if found := self.accept(_CALL):
             return Call(unquoted(found[0]), unquoted(found[1]))
         self.fail("want block, loop, if, while, call or }")
 
-    def _loop(self, found: Groups) -> Any:
+    def _loop(self, found: Groups) -> Loop[N]:
         index, trip, parallel, name = found
         is_dynamic = trip.startswith("s")
         body = self.body()
         self.close()
-        return self.loop_type(
+        return Loop(
             trip=-1 if is_dynamic else int(trip),
             index=int(index),
             body=body,

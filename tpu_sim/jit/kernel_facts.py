@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tpu_sim.isa.program import Block, If, Loop, Node, While, blocks_of, rows_of
+from tpu_sim.isa.control_flow import If, Loop, While
+from tpu_sim.isa.program import Block, Node, blocks_of, rows_of
 from tpu_sim.isa.resources import ACTIVE, SPILL, TRANSPOSED
 
 

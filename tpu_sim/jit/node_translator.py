@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
+from tpu_sim.isa.control_flow import Call, If, Loop, While
 from tpu_sim.isa.errors import ProgramError
-from tpu_sim.isa.program import Block, Call, If, Loop, Node, While
+from tpu_sim.isa.program import Block, Node
 from tpu_sim.jit.block_translator import BlockTranslator
 from tpu_sim.jit.calls import CALLS, ENDED
 from tpu_sim.jit.clock import finish
@@ -44,7 +45,7 @@ class NodeTranslator:
         dma: DmaFunctions | None,
         start: Callable[[], None],
         body_of_call: Callable[[int], int],
-        assumed_trips: Callable[[While], int],
+        assumed_trips: Callable[[While[Block]], int],
     ) -> None:
         self._scope = scope
         self._emitter = scope.emitter
@@ -171,7 +172,7 @@ class NodeTranslator:
             raise ProgramError("a transfer outside a kernel", "main")
         return self._dma.function(number)
 
-    def _enter(self, number: int, node: FlatNode, loop: Loop | While) -> int:
+    def _enter(self, number: int, node: FlatNode, loop: Loop[Block] | While[Block]) -> int:
         scope, e = self._scope, self._emitter
         scope.store_word(Word.COUNTERS + node.counter, "0")
         if isinstance(loop, While):
@@ -187,7 +188,7 @@ class NodeTranslator:
                 return node.target
         return number + 1
 
-    def _goes_on(self, node: FlatNode, loop: Loop | While) -> str:
+    def _goes_on(self, node: FlatNode, loop: Loop[Block] | While[Block]) -> str:
         """Whether a loop runs another time, as an ``i1``; sets the index of a counted one."""
         scope, e = self._scope, self._emitter
         if isinstance(loop, While) and scope.module.values:
@@ -224,7 +225,7 @@ class NodeTranslator:
 
     # loops that threads share
 
-    def _shared_loop(self, test: int, node: FlatNode, loop: Loop, work: int) -> None:
+    def _shared_loop(self, test: int, node: FlatNode, loop: Loop[Block], work: int) -> None:
         """A loop that is a function of its own, whose ranges are the tasks of a fork.
 
         Nothing in it waits, so what each range counts adds up, and there is a cycle at which it is over
@@ -262,7 +263,9 @@ class NodeTranslator:
         scope.module.emit(inner.define(pauses | {test}))
         return function
 
-    def _ranges(self, function: str, test: int, node: FlatNode, loop: Loop, work: int) -> None:
+    def _ranges(
+        self, function: str, test: int, node: FlatNode, loop: Loop[Block], work: int
+    ) -> None:
         scope, e = self._scope, self._emitter
         threads = scope.module.threads
         count = min(loop.trip, max(threads, min(threads * _RANGES_PER_THREAD, work // _RANGE_WORK)))

@@ -14,8 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 
+from tpu_sim.isa.control_flow import If, Loop, While
 from tpu_sim.isa.instruction import SREG, Instr, Row
-from tpu_sim.isa.program import Block, Bundle, If, Loop, Node, While, blocks_of, rows_of
+from tpu_sim.isa.program import Block, Bundle, Node, blocks_of, rows_of
 from tpu_sim.isa.resources import (
     LANE_QUEUES,
     SMEM,
@@ -83,7 +84,7 @@ def _union(a: _Value, b: _Value) -> _Value:
 
 
 def work_to_share(
-    loop: Loop, may_transpose: Callable[[], bool], carried_slots: frozenset[int]
+    loop: Loop[Block], may_transpose: Callable[[], bool], carried_slots: frozenset[int]
 ) -> int:
     """Vreg operations of `loop`; 0 if it may not be cut or does too little.
 
@@ -104,7 +105,7 @@ def work_to_share(
     return work
 
 
-def _slots(loop: Loop) -> set[int]:
+def _slots(loop: Loop[Block]) -> set[int]:
     """The spill slots that a loop names."""
     return {
         instr.operands[row.slot_index]
@@ -190,7 +191,7 @@ def _work(row: Row) -> int:
 class _Walk:
     """One pass over a loop's body."""
 
-    loop: Loop
+    loop: Loop[Block]
     may_transpose: Callable[[], bool]
     is_separable: bool = True
     work: int = 0
@@ -224,7 +225,7 @@ class _Walk:
                 case _:
                     self.is_separable = False
 
-    def _inner_loop(self, loop: Loop, times: int) -> None:
+    def _inner_loop(self, loop: Loop[Block], times: int) -> None:
         if loop.trip == 0:
             return
         carried = _Walk(loop, self.may_transpose)
@@ -237,7 +238,7 @@ class _Walk:
         self.values[loop.index] = _Affine(high=loop.trip - 1)
         self.nodes(loop.body, times * loop.trip)
 
-    def _if(self, node: If, times: int) -> None:
+    def _if(self, node: If[Block], times: int) -> None:
         self._read(node.condition)
         before = dict(self.values)
         self.nodes(node.then, times)

@@ -11,7 +11,8 @@ from dataclasses import replace
 
 from tpu_sim.isa.chip_limits import MOST_SREGS, MOST_UNITS
 from tpu_sim.isa.chips import Chip
-from tpu_sim.isa.program import Kernel, Program, While, Window, blocks_of, spill_rows
+from tpu_sim.isa.control_flow import While
+from tpu_sim.isa.program import Block, Kernel, Program, Window, blocks_of, spill_rows
 from tpu_sim.jit.calls import sequencer_text
 from tpu_sim.jit.command_kernels import FORK_LISTS
 from tpu_sim.jit.context import (
@@ -187,6 +188,6 @@ class _ProgramTranslator:
             e.store("i64", str(in_place.pieces.rows), e.offset(at, PIECE_ROWS_OFFSET), 8)
             e.store("i64", str(in_place.pieces.gap_bytes), e.offset(at, GAP_OFFSET), 8)
 
-    def _assumed_trips(self, loop: While) -> int:
+    def _assumed_trips(self, loop: While[Block]) -> int:
         """Iterations of a loop whose condition is not computed."""
         return loop.expected_trips if loop.expected_trips >= 0 else self._trips

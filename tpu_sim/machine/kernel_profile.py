@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 
 from tpu_sim.isa.causes import LOWERED, Cause, IssueCauses, transfer_cause
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.control_flow import If, Loop, While
 from tpu_sim.isa.instruction import Instr, Kind, Slot
-from tpu_sim.isa.program import NO_ROUTE, Block, Bundle, If, Kernel, Loop, Node, Route, While
+from tpu_sim.isa.program import NO_ROUTE, Block, Bundle, Kernel, Node, Route
 from tpu_sim.isa.resources import CORE_NUMBER, FLAG, MRF
 from tpu_sim.isa.timing import (
     descriptor_bytes,
@@ -197,14 +198,14 @@ class _Walk:
             self.now += self._chip.core_sync_cycles
             self._charge([(Cause.LATENCY, self._chip.core_sync_cycles)])
 
-    def _while(self, node: While, depth: int) -> None:
+    def _while(self, node: While[Block], depth: int) -> None:
         trips = node.expected_trips if node.expected_trips >= 0 else MOST_TRIPS
         for _ in range(trips):
             self.nodes(node.test, depth + 1)
             self._iteration(node, node.body, depth)
         self.nodes(node.test, depth + 1)
 
-    def _iteration(self, loop: Loop | While, body: list[Node], depth: int) -> None:
+    def _iteration(self, loop: Loop[Block] | While[Block], body: list[Node], depth: int) -> None:
         start = self.now
         self.nodes(body, depth + 1)
         self.now += self._chip.loop_overhead_cycles

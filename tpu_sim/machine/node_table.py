@@ -28,8 +28,9 @@ from functools import cached_property
 
 from tpu_sim.isa.causes import Counts, IssueCauses
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.control_flow import Call, If, Loop, While
 from tpu_sim.isa.errors import ProgramError
-from tpu_sim.isa.program import Block, Call, If, Kernel, Loop, Node, Program, While
+from tpu_sim.isa.program import Block, Kernel, Node, Program
 from tpu_sim.isa.resources import FLAG
 
 MAIN = 0
@@ -158,7 +159,7 @@ class _Flattener:
                     self._add(FlatNode(NodeStep.CALL, node, call=len(self.calls)))
                     self.calls.append(node)
 
-    def _loop(self, loop: Loop | While, test: list[Node], body: list[Node]) -> None:
+    def _loop(self, loop: Loop[Block] | While[Block], test: list[Node], body: list[Node]) -> None:
         if self._depth == LOOP_DEPTH:
             raise ProgramError(f"loops are nested deeper than {LOOP_DEPTH}")
         counter = self._first_counter + self._depth
@@ -173,7 +174,7 @@ class _Flattener:
         tested.target = enter.target = len(self._nodes)
         self._depth -= 1
 
-    def _if(self, node: If) -> None:
+    def _if(self, node: If[Block]) -> None:
         branch = self._add(FlatNode(NodeStep.BRANCH, node))
         self._list(node.then)
         jump = self._add(FlatNode(NodeStep.JUMP))

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.origins import inside
+from tpu_sim.isa.control_flow import Loop, While
 from tpu_sim.isa.origins import OriginTable, origin_table
-from tpu_sim.isa.program import Block, Bundle, Loop, Program, While
+from tpu_sim.isa.program import Block, Bundle, Program
 from tpu_sim.machine.node_table import MAIN, FlatBody, NodeStep, NodeTable
 
 

@@ -9,8 +9,9 @@ from compiler.kernels.printer import print_plan
 from tpu_sim.isa.assembly import descriptor_text, loop_head, while_head
 from tpu_sim.isa.causes import Cause
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.control_flow import If, Loop, While
 from tpu_sim.isa.instruction import Slot
-from tpu_sim.isa.program import Block, Bundle, If, Kernel, Loop, Node, While
+from tpu_sim.isa.program import Block, Bundle, Kernel, Node
 from tpu_sim.isa.text import format_instr
 from tpu_sim.machine.kernel_profile import BundleUse, CycleSpan, KernelProfile
 from tpu_sim.machine.result import KernelRun

@@ -14,9 +14,10 @@ from runtime.origin_costs import UNKNOWN
 from runtime.report import Report
 from runtime.slice_executable import SliceExecutable
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.control_flow import Call, If, Loop, While
 from tpu_sim.isa.instruction import Slot
 from tpu_sim.isa.origins import Origin, origin_table
-from tpu_sim.isa.program import HBM, SMEM, VMEM, Call, If, Loop, Node, While
+from tpu_sim.isa.program import HBM, SMEM, VMEM, Node
 from tpu_sim.machine.result import MOST_RECORDS, KernelRun
 from tpuc.view.document import (
     AdviceRow,

@@ -6,8 +6,9 @@ from collections import deque
 
 from compiler.llo.ir import LloBlock, LloKernel
 from compiler.llo.op_table import Code, OpInfo, op_table
-from compiler.llo.walk import control_reads, walk_backwards
+from compiler.llo.walk import control_reads
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.control_flow import walk_backwards
 from tpu_sim.isa.instruction import Instr
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from compiler.diagnostics import CompileError, VerifyError
-from compiler.llo.ir import LloBlock, LloKernel, LloLoop
+from compiler.llo.ir import LloBlock, LloKernel, LloNode
 from compiler.llo.passes.facts import LloFact
 from compiler.llo.passes.pipeline import (
     LLO_MUST_PRECEDE,
@@ -22,9 +22,10 @@ from compiler.llo.passes.pipeline import (
 )
 from compiler.llo.printer import print_llo
 from compiler.llo.verifier import verify_llo
-from compiler.llo.walk import bodies, control_reads, walk
+from compiler.llo.walk import control_reads
 from compiler.pass_pipeline import check_order, find_passes, verified, write_dump
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.control_flow import Loop, bodies, walk
 
 Form = tuple[object, ...]
 
@@ -109,8 +110,9 @@ def _form(kernel: LloKernel) -> Form:
     for node in walk(kernel.body):
         if isinstance(node, LloBlock):
             nodes.append((node.name, tuple(node.ops)))
-        elif isinstance(node, LloLoop):
+        elif isinstance(node, Loop):
             nodes.append((node.index, node.trip, node.trip_sreg, len(node.body)))
         else:
-            nodes.append((type(node), control_reads(node), *(len(b) for b in bodies(node))))
+            held: tuple[list[LloNode], ...] = bodies(node)
+            nodes.append((type(node), control_reads(node), *(len(b) for b in held)))
     return (tuple(nodes), kernel.spill_slots, dict(kernel.registers), set(kernel.variables))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from compiler.llo.ir import LloBlock, LloKernel, LloLoop
+from compiler.llo.ir import LloBlock, LloKernel
 from compiler.llo.op_table import OpInfo
-from compiler.llo.walk import walk
+from tpu_sim.isa.control_flow import Loop, walk
 
 
 class RegisterNames:
@@ -13,7 +13,7 @@ class RegisterNames:
     def __init__(self, kernel: LloKernel, table: dict[str, OpInfo]) -> None:
         highest = self._highest = {"v": -1, "m": -1, "s": 0}
         for node in walk(kernel.body):
-            if isinstance(node, LloLoop):
+            if isinstance(node, Loop):
                 highest["s"] = max(highest["s"], node.index)
             elif isinstance(node, LloBlock):
                 for instr in node.ops:

@@ -12,10 +12,11 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from compiler.diagnostics import CompileError, KernelLimitError
-from compiler.llo.ir import LloBlock, LloIf, LloKernel, LloLoop, LloNode, LloWhile
+from compiler.llo.ir import LloBlock, LloKernel, LloNode
 from compiler.llo.op_table import OpInfo, op_table
 from compiler.llo.passes.sreg_spill import spill_sregs
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.control_flow import If, Loop, While
 
 _MAX_ROUNDS = 24
 
@@ -88,7 +89,7 @@ class _RangeWalk:
             match node:
                 case LloBlock():
                     self._block(node)
-                case LloLoop():
+                case Loop():
                     if node.trip_sreg >= 0:
                         self._control(node.trip_sreg)
                     self.loops.append({node.trip_sreg} if node.trip_sreg > 0 else set())
@@ -96,11 +97,11 @@ class _RangeWalk:
                     self.nodes(node.body)
                     self._control(node.index)
                     self._close_loop()
-                case LloIf():
+                case If():
                     self._control(node.condition)
                     self.nodes(node.then)
                     self.nodes(node.orelse)
-                case LloWhile():
+                case While():
                     self.loops.append(set())
                     self.nodes(node.test)
                     self.position += 1

@@ -13,12 +13,13 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from compiler.llo.ir import ALIAS_STRIDE, LloBlock, LloKernel, LloLoop, LloNode
+from compiler.llo.ir import ALIAS_STRIDE, LloBlock, LloKernel, LloNode
 from compiler.llo.op_table import Code, OpInfo, class_capacities, op_table, registers_read
 from compiler.llo.passes.register_names import RegisterNames
 from compiler.llo.passes.spill import exceeds, max_live
 from compiler.llo.walk import blocks, rewrite
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.control_flow import Loop
 from tpu_sim.isa.instruction import ROWS, Instr
 from tpu_sim.isa.program import NO_ROUTE
 from tpu_sim.isa.resources import FLAG
@@ -74,7 +75,7 @@ class _Unroller:
 
     def node(self, node: LloNode) -> list[LloNode]:
         """What a node becomes."""
-        return self._loop(node) if isinstance(node, LloLoop) else [node]
+        return self._loop(node) if isinstance(node, Loop) else [node]
 
     def merged(self, body: list[LloNode]) -> list[LloNode]:
         """Neighbouring blocks as one, where both only compute and the sum is not too long."""
@@ -126,7 +127,7 @@ class _Unroller:
             if info.window >= 0
         }
 
-    def _loop(self, loop: LloLoop) -> list[LloNode]:
+    def _loop(self, loop: Loop[LloBlock]) -> list[LloNode]:
         block = loop.body[0] if len(loop.body) == 1 else None
         if not loop.parallel or loop.trip < 2 or not isinstance(block, LloBlock):
             return [loop]

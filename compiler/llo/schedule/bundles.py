@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from compiler.diagnostics import CompileError
-from compiler.llo.ir import ALIAS_STRIDE, LloBlock, LloIf, LloKernel, LloLoop, LloNode, LloWhile
+from compiler.llo.ir import ALIAS_STRIDE, LloBlock, LloKernel, LloNode
 from compiler.llo.op_table import OpInfo, op_table
 from compiler.llo.schedule.dependences import DmaFacts, build_graph, descriptor_windows
 from compiler.llo.schedule.known_schedules import known_schedule
@@ -18,8 +18,9 @@ from compiler.llo.schedule.schedule_check import check_schedule
 from compiler.llo.schedule.scheduler import Schedule
 from compiler.llo.walk import blocks
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.control_flow import Call, If, Loop, While
 from tpu_sim.isa.instruction import Instr
-from tpu_sim.isa.program import Block, Bundle, Call, If, Loop, Node, While
+from tpu_sim.isa.program import Block, Bundle, Node
 
 
 def schedule_nodes(llo: LloKernel, chip: Chip, *, check: bool) -> list[Node]:
@@ -52,11 +53,11 @@ class _Scheduling:
                 case LloBlock():
                     if node.ops:
                         out.append(self._block(node))
-                case LloLoop():
+                case Loop():
                     out.append(self._loop(node))
-                case LloIf():
+                case If():
                     out.append(self._if(node))
-                case LloWhile():
+                case While():
                     test = self._same_occupancy(node.test, "a while loop's test")
                     loop = self._same_occupancy(node.body, "a while loop")
                     condition = self.sreg_of[node.condition]
@@ -66,13 +67,13 @@ class _Scheduling:
                     out.append(node)
         return out
 
-    def _loop(self, node: LloLoop) -> Loop:
+    def _loop(self, node: Loop[LloBlock]) -> Loop[Block]:
         body = self._same_occupancy(node.body, f"loop {node.name}")
         trip_sreg = self.sreg_of[node.trip_sreg] if node.trip < 0 else -1
         index = self.sreg_of[node.index]
         return Loop(node.trip, index, body, trip_sreg, node.parallel, node.name)
 
-    def _if(self, node: LloIf) -> If:
+    def _if(self, node: If[LloBlock]) -> If[Block]:
         before = dict(self.occupancy)
         then = self._nodes(node.then)
         after = self.occupancy

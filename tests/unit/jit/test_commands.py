@@ -11,7 +11,8 @@ import pytest
 from tests.support.random_programs import BlockBuilder
 from tpu_sim.interp.numpy_machine import NumpyMachine
 from tpu_sim.isa.chips import load_chip
-from tpu_sim.isa.program import Block, Call, Kernel, Program, Window
+from tpu_sim.isa.control_flow import Call
+from tpu_sim.isa.program import Block, Kernel, Program, Window
 from tpu_sim.jit.command_kernels import (
     RUN_LIST,
     CommandKind,

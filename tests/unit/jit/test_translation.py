@@ -11,19 +11,17 @@ import pytest
 
 from tests.support.random_programs import BlockBuilder
 from tpu_sim.isa.chips import load_chip
+from tpu_sim.isa.control_flow import Call, Loop, While
 from tpu_sim.isa.program import (
     HBM,
     SMEM,
     VMEM,
     Block,
-    Call,
     DmaDescriptor,
     DmaDim,
     Kernel,
-    Loop,
     Node,
     Program,
-    While,
     Window,
 )
 from tpu_sim.jit.llvm_machine import LlvmMachine

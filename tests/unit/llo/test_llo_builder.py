@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from compiler.llo.builder import LloBuilder, f32_bits
-from compiler.llo.ir import LloBlock, LloIf, LloLoop
+from compiler.llo.ir import LloBlock
 from compiler.llo.verifier import verify_llo
 from compiler.llo.walk import blocks, op_count
 from tpu_sim.isa.chips import load_chip
+from tpu_sim.isa.control_flow import If, Loop
 
 CHIP = load_chip("v5e")
 
@@ -88,7 +89,7 @@ def test_chains_of_added_constants_go_into_the_address() -> None:
         row = b.saddi(b.saddi(i, 8), 16)
         b.emit("vst", x, row, 1, 1, b.emit("vlane"))
     loop = b.finish().body[-1]
-    assert isinstance(loop, LloLoop)
+    assert isinstance(loop, Loop)
     store = next(op for block in blocks(loop.body) for op in block.ops if op.row.name == "vst")
     assert store.operands[1:3] == (loop.index, 25)
 
@@ -100,7 +101,7 @@ def test_invariant_scalars_leave_the_loop() -> None:
         b.emit("sst", j, 300, b.sadd(b.smuli(size, 3), b.smuli(i, 5)))
     kernel = b.finish()
     outer, inner = kernel.body[0], kernel.body[1]
-    assert isinstance(outer, LloBlock) and isinstance(inner, LloLoop)
+    assert isinstance(outer, LloBlock) and isinstance(inner, Loop)
     assert [op.row.name for op in outer.ops] == ["sld", "smuli.s32"]
     assert [op.row.name for op in next(blocks(inner.body)).ops] == ["smuli.s32", "sadd.s32"]
     verify_llo(kernel)
@@ -114,7 +115,7 @@ def test_invariant_scalars_of_an_else_branch_come_before_the_if() -> None:
     with b.else_():
         b.emit("sst", 0, 200, b.smuli(size, 3))
     kernel = b.finish()
-    assert isinstance(kernel.body[1], LloIf)
+    assert isinstance(kernel.body[1], If)
     verify_llo(kernel)
 
 
@@ -140,7 +141,7 @@ def test_a_loop_of_one_iteration_is_no_loop() -> None:
     with b.loop(1) as i:
         assert i == 0
         b.emit("sst", 0, 200, b.saddi(i, 3))
-    assert not any(isinstance(node, LloLoop) for node in b.finish().body)
+    assert not any(isinstance(node, Loop) for node in b.finish().body)
 
 
 def test_a_loop_of_no_iterations_is_no_code() -> None:

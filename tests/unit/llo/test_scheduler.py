@@ -15,7 +15,8 @@ from compiler.llo.walk import op_count
 from tests.support.kernel_runs import run_in_source_order, run_kernel, window_rows
 from tests.support.random_kernels import WINDOW_ROWS, WINDOWS, random_kernel
 from tpu_sim.isa.chips import Chip, load_chip
-from tpu_sim.isa.program import HBM, VMEM, Block, DmaDescriptor, Kernel, Loop
+from tpu_sim.isa.control_flow import Loop
+from tpu_sim.isa.program import HBM, VMEM, Block, DmaDescriptor, Kernel
 
 CHIP = load_chip("v5e")
 TIGHT = replace(CHIP, vregs=12, vmasks=4, sregs=10, eup_entries=2, xlu_entries=3)

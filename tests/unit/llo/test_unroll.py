@@ -9,12 +9,13 @@ import pytest
 
 from compiler.llo.builder import LloBuilder, f32_bits
 from compiler.llo.finalize import finalize_kernel
-from compiler.llo.ir import LloKernel, LloLoop, SReg
+from compiler.llo.ir import LloKernel, SReg
 from compiler.llo.passes.unroll import unroll_parallel_loops
 from compiler.llo.walk import blocks
 from tests.support.kernel_runs import CycleCounter, run_in_source_order, run_kernel, window_rows
 from tpu_sim.isa.chips import load_chip
-from tpu_sim.isa.program import HBM, Block, DmaDescriptor, Loop
+from tpu_sim.isa.control_flow import Loop
+from tpu_sim.isa.program import HBM, Block, DmaDescriptor
 
 CHIP = load_chip("v5e")
 ROWS = 1024
@@ -69,7 +70,7 @@ def test_the_meaning_stays(body: Body, trip: int) -> None:
     want = window_rows(run_in_source_order(llo, CHIP, before), llo, 1)
     unrolled = kernel_of(body, trip)
     unroll_parallel_loops(unrolled, CHIP)
-    loops = [node for node in unrolled.body if isinstance(node, LloLoop)]
+    loops = [node for node in unrolled.body if isinstance(node, Loop)]
     assert all(loop.trip < trip for loop in loops), "unrolled, in part or whole"
     kernel = finalize_kernel(kernel_of(body, trip), CHIP, check=True)
     got = window_rows(run_kernel(kernel, CHIP, before), kernel, 1)
@@ -146,14 +147,14 @@ def test_a_loop_of_one_block_with_a_variable_stays() -> None:
     llo = b.finish()
     unroll_parallel_loops(llo, CHIP)
     loop = llo.body[-1]
-    assert isinstance(loop, LloLoop) and loop.trip == 8
+    assert isinstance(loop, Loop) and loop.trip == 8
 
 
 def test_what_does_not_vary_is_computed_once() -> None:
     llo = kernel_of(in_place, 16)
     unroll_parallel_loops(llo, CHIP)
     loop = llo.body[-1]
-    assert isinstance(loop, LloLoop)
+    assert isinstance(loop, Loop)
     ops = loop.body[0].ops  # type: ignore[union-attr]
     assert sum(op.row.name == "vld" and op.operands[1] == 0 for op in ops) == 1
     assert sum(op.row.slot.value == "scalar" for op in ops) == 3, "shift by copies, row, offset"

@@ -24,7 +24,8 @@ from runtime.unit_use import UnitUse
 from tests.support.random_programs import BlockBuilder
 from tpu_sim.isa.causes import Cause
 from tpu_sim.isa.chips import load_chip
-from tpu_sim.isa.program import HBM, VMEM, DmaDescriptor, Kernel, Loop, Node, Window
+from tpu_sim.isa.control_flow import Loop
+from tpu_sim.isa.program import HBM, VMEM, DmaDescriptor, Kernel, Node, Window
 from tpu_sim.isa.timing import dma_cost
 from tpu_sim.machine.faults import CycleLimitFault
 from tpu_sim.machine.result import KernelRun, RunTotals
