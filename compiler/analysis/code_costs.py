@@ -102,8 +102,9 @@ class TopkCosts(Costs):
     greatest = Cost(3, Unit.VALU, _ASSUMED, "a register whose greatest element is found")
     round = Cost(13, Unit.VALU, _MEASURED, "a register in one round: the greatest, and where it is")
     group = Cost(12, Unit.TRANSFER, _ASSUMED, "the elements of one group fetched")
-    sorted = Cost(12, Unit.VALU, _MEASURED, "a register in one stage of a sort, with its places")
-    exchange = Cost(4, Unit.VALU, _MEASURED, "the same where partners lie in other registers")
+    exchange = Cost(
+        4, Unit.VALU, _MEASURED, "a register in one stage, its partners in other registers"
+    )
 
 
 class SortCosts(Costs):

@@ -16,7 +16,9 @@ from tpu_sim.isa.geometry import LANES
 
 EUP_OPS = 4
 """VALU operations that could be issued in the bundle that one EUP operation needs: chips from v5e on have
-four VALU slots and one EUP slot (v2 to v4 two)."""
+four VALU slots and one EUP slot. On v2 to v4, which have two, an operation of the EUP counts for up to twice
+what it takes: the table holds EUP operations among others, and what is decided by it (thresholds below) is
+decided alike for all chips."""
 
 DEAR = 12
 """From here on an operation on large arrays is done once and stored, not repeated by each reader."""

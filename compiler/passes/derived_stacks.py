@@ -14,12 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from compiler.analysis.loop_invariants import is_invariant
+from compiler.analysis.loop_invariants import is_invariant, state_reads
 from compiler.analysis.trip_count import trip_count
 from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.passes.loop_state import drop_unused
-from compiler.passes.stacked_view import elements
 from compiler.passes.trip_order import Order, order_of, trip_counter
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit, remove_dead
@@ -52,9 +51,9 @@ class _Reader:
     def slabs(self) -> list[Instr] | None:
         """What it reads of the stack; None if it does anything else with it."""
         body, found = self.loop.body, []
-        if elements(self.loop.condition, self.place) or not is_invariant(body, self.place):
+        if state_reads(self.loop.condition, self.place) or not is_invariant(body, self.place):
             return None
-        for whole in elements(body, self.place):
+        for whole in state_reads(body, self.place):
             for user in whole.users:
                 if user is body.root_instruction and user.operands.count(whole) == 1:
                     continue
@@ -115,11 +114,15 @@ def _stacks(loop: Instr) -> dict[int, _Stack]:
     if counter is None or trips is None or root.opcode != "tuple":
         return found
     for index, store in enumerate(root.operands):
-        held = elements(body, index)
+        held = state_reads(body, index)
         if store.opcode != "dynamic-update-slice" or list(store.users) != [root] or len(held) != 1:
             continue
         whole, piece, start = store.operands[:3]
-        if whole is not held[0] or list(whole.users) != [store] or elements(loop.condition, index):
+        if (
+            whole is not held[0]
+            or list(whole.users) != [store]
+            or state_reads(loop.condition, index)
+        ):
             continue
         dims = store.array.dims
         order = order_of(start, counter, trips)
@@ -195,7 +198,7 @@ def _again(reader: _Reader, value: Instr, slab: Instr) -> Instr:
     """What a trip of the first loop computed, of the slabs that the reader has at the place of `slab`."""
     shape = value.array.with_layout(None).with_dims(slab.array.dims)
     if value in reader.sources:
-        whole = elements(reader.loop.body, reader.sources[value])[0]
+        whole = state_reads(reader.loop.body, reader.sources[value])[0]
         operands = (whole, *slab.operands[1:])
         return emit(slab, "dynamic-slice", shape, operands, dict(slab.attrs))
     number = splat_value(value)

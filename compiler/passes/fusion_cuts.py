@@ -65,18 +65,16 @@ class Judge:
         self.known: dict[Part, str] = {}
         self.launch = int(KernelCosts.of(planner.chip).launch)
 
-    def has_windows(self, fusion: HloInstruction) -> bool:
-        """Whether the windows of some plan fit VMEM."""
-        try:
-            return self.planner.has_plan(fusion)
-        except UnsupportedError:
-            return False
+    def has_windows(self, fusion: HloInstruction, *, is_planned_next: bool = False) -> bool:
+        """Whether the windows of some plan fit VMEM.
 
-    def is_plannable(self, fusion: HloInstruction) -> bool:
-        """As `has_windows`, for a fusion whose plan is asked for next: it is searched for at once."""
-        if self.planner.is_refused(fusion):
-            return False
+        Where the plan is asked for next, the cheapest one is searched for at once.
+        """
         try:
+            if not is_planned_next:
+                return self.planner.has_plan(fusion)
+            if self.planner.is_refused(fusion):
+                return False
             self.planner.facts(fusion)
         except UnsupportedError:
             return False

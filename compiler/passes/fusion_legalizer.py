@@ -57,7 +57,7 @@ class _Legalizer:
         for computation in control_computations(module):
             for fusion in [f for f in computation if is_planned(f)]:
                 part = Part(fusion, tuple(dict.fromkeys(results_of(fusion))))
-                if not self.judge.is_plannable(fusion):
+                if not self.judge.has_windows(fusion, is_planned_next=True):
                     parts, why = self._divided(part), "no windows of the whole fit VMEM"
                 else:
                     parts, why = self._cheaper(fusion, part)
@@ -139,13 +139,13 @@ class _Legalizer:
         context = PassContext(self.context.chip, shared_planner=self.context.planner)
         inner = _Legalizer(context, self.depth + 1)
         inner.run(module)
-        if not inner.has_windows(module):
+        if not inner.have_windows(module):
             return None
         self.context.fallbacks += context.fallbacks[:_MOST_REMARKS]
         made = _spliced(module, part.fusion, [values[o] for o in inputs_of(node)])
         return [made[o.index if o.opcode == "get-tuple-element" else 0] for o in part.outputs]
 
-    def has_windows(self, module: HloModule) -> bool:
+    def have_windows(self, module: HloModule) -> bool:
         """Whether all kernels of a module have windows."""
         fusions = [f for c in control_computations(module) for f in c]
         planned = all(self.judge.has_windows(f) for f in fusions if is_planned(f))

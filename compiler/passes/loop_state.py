@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.analysis.loop_invariants import elements, is_invariant
+from compiler.analysis.loop_invariants import is_invariant, state_reads
 from compiler.hlo.call_graph import control_computations
 from compiler.hlo.cloning import clone
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
@@ -59,7 +59,7 @@ def _sink_constants(loop: Instr) -> int:
             continue
         kept = body.root_instruction.operands[index]
         for computation in (condition, body):
-            for element in elements(computation.parameters[0], index):
+            for element in state_reads(computation, index):
                 users = [user for user in element.users if user is not body.root]
                 if users:
                     replaced += 1

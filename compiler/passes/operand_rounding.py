@@ -15,6 +15,7 @@ only gives to products, is rounded once before the loop: the weights of a recurr
 from __future__ import annotations
 
 from compiler.analysis.dot_parts import dot_parts
+from compiler.analysis.loop_invariants import is_invariant, state_reads
 from compiler.analysis.trip_count import trip_count
 from compiler.hlo.call_graph import control_computations
 from compiler.hlo.dtypes import BF16, F32
@@ -23,7 +24,7 @@ from compiler.hlo.opcodes import OPCODES, Trait, with_any
 from compiler.hlo.shape import ArrayShape
 from compiler.passes.context import PassContext
 from compiler.passes.dimension_order.dots import may_be_in_lanes
-from compiler.passes.stacked_view import carry, elements, is_only_caller, is_only_read
+from compiler.passes.stacked_view import carry, is_only_caller
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit, remove_dead, replace
 
@@ -75,7 +76,7 @@ def _round_invariants(module: HloModule, loop: Instr, finder: _Finder) -> int:
         return 0
     for index in found:
         carry(loop, index, _as_bf16(loop.operands[0].operands[index]))
-        for value in elements(loop.body, index):
+        for value in state_reads(loop.body, index):
             _Rounding().carried(value, root)
     loop.body.sort()
     return len(found)
@@ -92,7 +93,7 @@ def _is_rounded_inside(loop: Instr, index: int, finder: _Finder) -> bool:
     shape = loop.operands[0].operands[index].shape
     if not isinstance(shape, ArrayShape) or shape.dtype != F32:
         return False
-    if shape.element_count < _LEAST_ELEMENTS or not is_only_read(loop, index):
+    if shape.element_count < _LEAST_ELEMENTS or not is_invariant(loop.body, index):
         return False
     ends = [loop, loop.condition.parameters[0]]
     if any(u.opcode != "get-tuple-element" or u.index == index for e in ends for u in e.users):
@@ -100,7 +101,7 @@ def _is_rounded_inside(loop: Instr, index: int, finder: _Finder) -> bool:
     root = loop.body.root_instruction
     if [o for n, o in enumerate(root.operands) if n != index and o is root.operands[index]]:
         return False
-    return all(finder.is_rounded(v, root) for v in elements(loop.body, index))
+    return all(finder.is_rounded(v, root) for v in state_reads(loop.body, index))
 
 
 def _is_made(instr: Instr) -> bool:

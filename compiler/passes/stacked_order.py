@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from compiler.analysis.loop_invariants import elements
+from compiler.analysis.loop_invariants import element_reads, is_invariant
 from compiler.analysis.tiled_layout import byte_size
 from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloInstruction, HloModule
@@ -26,7 +26,6 @@ from compiler.passes.context import PassContext
 from compiler.passes.stacked_view import (
     Dims,
     is_only_caller,
-    is_only_read,
     is_stacked,
     restate,
 )
@@ -92,7 +91,7 @@ def _permutation(loop: HloInstruction, index: int, vmem_bytes: int) -> Dims | No
     """How the loop's array is turned against those outside, if more transposes go than come."""
     start = loop.operands[0].operands[index]
     before = start.dimensions if start.opcode == "transpose" else None
-    results = [user for r in elements(loop, index) for user in r.users]
+    results = [user for r in element_reads(loop, index) for user in r.users]
     afters = {u.dimensions if u.opcode == "transpose" else None for u in results}
     after = _inverse(afters.pop() or ()) if len(afters) == 1 else None
     if before is None:
@@ -110,7 +109,7 @@ def _turns_slices(loop: HloInstruction, index: int, permutation: Dims, vmem_byte
     if permutation[-2] == rank - 2:
         return True
     whole = loop.operands[0].operands[index].array
-    is_row = permutation[0] == rank - 2 and is_only_read(loop, index)
+    is_row = permutation[0] == rank - 2 and is_invariant(loop.body, index)
     return is_row and whole.dtype.packing <= _MOST_IN_A_ROW and byte_size(whole) > vmem_bytes // 2
 
 

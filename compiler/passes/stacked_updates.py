@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from compiler.analysis.loop_invariants import state_reads
 from compiler.analysis.scatter_dims import scatter_dims
 from compiler.analysis.trip_count import counts_up, trip_count
 from compiler.hlo.call_graph import control_computations
@@ -22,7 +23,7 @@ from compiler.hlo.dtypes import S32
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.passes.context import PassContext
 from compiler.passes.loop_state import drop_unused
-from compiler.passes.stacked_view import elements, is_only_caller
+from compiler.passes.stacked_view import is_only_caller
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit, remove_dead
 from compiler.rewrite.pattern import splat_value
@@ -69,7 +70,7 @@ def _update_stacks(loop: HloInstruction) -> int:
 def _stack(loop: HloInstruction, made: int) -> _Stack | None:
     body = loop.body
     store = body.root_instruction.operands[made]
-    held = elements(body, made)
+    held = state_reads(body, made)
     if store.opcode != "dynamic-update-slice" or store.operands[0] not in held:
         return None
     counter = _slice_number(store, store.operands[1])
@@ -140,16 +141,16 @@ def _is_update(value: HloInstruction) -> bool:
 def _is_free(stack: _Stack) -> bool:
     """Whether nothing else of the loop reads either stack."""
     loop, root = stack.loop, stack.loop.body.root_instruction
-    readers = [u for e in elements(loop.body, stack.read) for u in e.users]
+    readers = [u for e in state_reads(loop.body, stack.read) for u in e.users]
     if stack.made == stack.read:
-        return set(readers) == {stack.slice, stack.store} and not elements(
+        return set(readers) == {stack.slice, stack.store} and not state_reads(
             loop.condition, stack.made
         )
-    others = [u for e in elements(loop.body, stack.made) for u in e.users]
+    others = [u for e in state_reads(loop.body, stack.made) for u in e.users]
     if set(readers) != {stack.slice, root} or others != [stack.store]:
         return False
     handed_on = [i for i, o in enumerate(root.operands) if o is stack.slice.operands[0]]
-    held = [*elements(loop.condition, stack.made), *elements(loop.condition, stack.read)]
+    held = [*state_reads(loop.condition, stack.made), *state_reads(loop.condition, stack.read)]
     return handed_on == [stack.read] and not held
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from compiler.analysis import loop_invariants
+from compiler.analysis.loop_invariants import state_reads
 from compiler.hlo.call_graph import control_computations
-from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
+from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.shape import ArrayShape, TupleShape
 from compiler.rewrite.graph import emit
 
@@ -41,21 +41,16 @@ def is_only_caller(module: HloModule, caller: HloInstruction) -> bool:
     return [i for i in instrs if not called.isdisjoint(i.called_computations())] == [caller]
 
 
-def elements(computation: HloComputation, index: int) -> list[HloInstruction]:
-    """Where a computation reads an element of its state."""
-    return loop_invariants.elements(computation.parameters[0], index)
-
-
 def is_stacked(loop: HloInstruction, index: int) -> bool:
     """Whether the loop touches the element by whole slices only."""
     body, condition = loop.body, loop.condition
     ends = (loop, body.parameters[0], condition.parameters[0])
     others = [user for end in ends for user in end.users]
-    if any(u.opcode != "get-tuple-element" for u in others) or elements(condition, index):
+    if any(u.opcode != "get-tuple-element" for u in others) or state_reads(condition, index):
         return False
     if loop.computation is not None and loop.computation.root is loop:
         return False
-    root, held = body.root_instruction, elements(body, index)
+    root, held = body.root_instruction, state_reads(body, index)
     for value in held:  # grows
         for user in value.users:
             if user is root:
@@ -68,15 +63,9 @@ def is_stacked(loop: HloInstruction, index: int) -> bool:
     return root.operands[index] in held
 
 
-def is_only_read(loop: HloInstruction, index: int) -> bool:
-    """Whether the loop hands the element on as it was."""
-    body = loop.body
-    return body.root_instruction.operands[index] in elements(body, index)
-
-
 def longest_slice(loop: HloInstruction, index: int) -> int:
     """Most positions of the first dimension that a slice of a stacked element has."""
-    held, longest = elements(loop.body, index), 0
+    held, longest = state_reads(loop.body, index), 0
     for value in held:  # grows
         for user in value.users:
             if user.opcode == "dynamic-slice":
@@ -122,7 +111,7 @@ def restate(loop: HloInstruction, index: int, view: View) -> None:
     """Carry element `index` of the state, which is stacked, as the view has it."""
     body = loop.body
     new = carry(loop, index, view.inward(loop.operands[0].operands[index]))
-    held = elements(body, index)
+    held = state_reads(body, index)
     for value in held:  # grows
         value.shape = new
         for user in list(value.users):

@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from compiler.analysis.code_costs import SumCosts
+from compiler.analysis.loop_invariants import state_reads
 from compiler.analysis.tiled_layout import byte_size
 from compiler.analysis.trip_count import trip_count
 from compiler.hlo.call_graph import control_computations
@@ -24,7 +25,7 @@ from compiler.hlo.opcodes import Trait, with_trait
 from compiler.hlo.shape import Shape, TupleShape
 from compiler.passes.context import PassContext
 from compiler.passes.loop_state import drop_unused
-from compiler.passes.stacked_view import elements, is_only_caller
+from compiler.passes.stacked_view import is_only_caller
 from compiler.passes.trip_order import Order, order_of, trip_counter
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit
@@ -106,10 +107,10 @@ def _move(counted: _Loop, chip: Chip) -> int:
 
 def _sum(loop: Instr, index: int) -> _Sum | None:
     body, value = loop.body, loop.body.root_instruction.operands[index]
-    held = elements(body, index)
+    held = state_reads(body, index)
     if value.opcode != "add" or value.array.dtype is not F32 or len(held) != 1:
         return None
-    if body.root_instruction.operands.count(value) != 1 or elements(loop.condition, index):
+    if body.root_instruction.operands.count(value) != 1 or state_reads(loop.condition, index):
         return None
     addends = _addends(value, body.root_instruction)
     if addends is None or addends.count(held[0]) != 1 or len(held[0].users) != 1:
@@ -207,7 +208,7 @@ def _rewrite(counted: _Loop, found: _Sum) -> None:
     for result in results:
         result.replace_all_uses_with(total)
     body = loop.body
-    root, held = body.root_instruction, elements(body, index)[0]
+    root, held = body.root_instruction, state_reads(body, index)[0]
     root.set_operands([held if i == index else o for i, o in enumerate(root.operands)])
 
 

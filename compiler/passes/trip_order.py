@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compiler.analysis.loop_invariants import elements
+from compiler.analysis.loop_invariants import state_reads
 from compiler.analysis.trip_count import counts_up
 from compiler.hlo.dtypes import S32
 from compiler.hlo.ir import HloInstruction
@@ -33,7 +33,7 @@ def trip_counter(loop: HloInstruction) -> HloInstruction | None:
     """Where a loop's body reads the number of its trip, from 0 on; None if the state has none."""
     for index, value in enumerate(loop.operands[0].operands):
         is_number = isinstance(value.shape, ArrayShape) and value.array == ArrayShape(S32, ())
-        read = elements(loop.body.parameters[0], index)
+        read = state_reads(loop.body, index)
         if is_number and read and counts_up(loop, index):
             return read[0]
     return None

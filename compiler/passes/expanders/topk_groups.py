@@ -21,7 +21,7 @@ from compiler.hlo.scalar_computations import key_order
 from compiler.hlo.shape import TupleShape
 from compiler.passes.expanders.topk_expander import MAX_K, of_order_key, order_key
 from compiler.passes.expanders.topk_halving import halving_cycles
-from compiler.passes.sort_kernels.shapes import KERNELS, Arrays, best_form
+from compiler.passes.sort_kernels.shapes import KERNELS, Arrays, best_form, network_cycles
 from compiler.rewrite.emitter import Emitter
 from tpu_sim.isa.chips import Chip
 
@@ -73,9 +73,7 @@ def sort_cycles(rows: int, size: int, chip: Chip, carried: int = 0) -> float:
     kernel = best_form(rows, size, 1, arrays, chip)
     if kernel is not None:
         return kernel[0] + KERNELS * KernelCosts.of(chip).launch
-    depth = (size - 1).bit_length()
-    registers = rows * (1 << depth) / _VREG
-    return registers * depth * (depth + 1) / 2 * TopkCosts.of(chip).sorted
+    return network_cycles(rows, size, 1, arrays, chip)
 
 
 def topk_by_groups(instr: Instr) -> Instr:

@@ -12,18 +12,16 @@ from __future__ import annotations
 
 import math
 
-from compiler.analysis.code_costs import KernelCosts, SortCosts
+from compiler.analysis.code_costs import KernelCosts
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.shape import TupleShape
 from compiler.passes.context import PassContext
 from compiler.passes.expanders.driver import expand
-from compiler.passes.expanders.sort_parts import MAX_LOOPED_ARRAYS, is_unrolled
 from compiler.passes.sort_kernels.keys import Key, keys_of
-from compiler.passes.sort_kernels.shapes import Arrays, Lines, best_form
+from compiler.passes.sort_kernels.shapes import Arrays, Lines, best_form, network_cycles
 from compiler.passes.sort_kernels.words import has_words, of_words, to_words
 from compiler.rewrite.emitter import Emitter, result_of
 from tpu_sim.isa.chips import Chip
-from tpu_sim.isa.geometry import LANES, SUBLANES
 
 Instr = HloInstruction
 _GREATEST = (1 << 31) - 1
@@ -96,28 +94,9 @@ class _Sort:
         if found is None:
             return None
         cycles, lines = found
-        return lines if cycles < self._network_cycles(chip) else None
-
-    def _network_cycles(self, chip: Chip) -> float:
-        """What a network of whole arrays is estimated to take, beyond the launches that it saves."""
-        outer, count, inner = self.view
-        depth = (count - 1).bit_length()
-        stages = depth * (depth + 1) // 2
-        lines = outer * -(-inner // LANES) * LANES if inner > 1 else outer
-        registers = -(-(lines << depth) // (LANES * SUBLANES))
-        stage = self._stage_cycles(stages, chip) + registers * SortCosts.of(chip).network
-        spared = (self.arrays.operands + self.arrays.results) * KernelCosts.of(chip).launch
-        return stages * stage - spared
-
-    def _stage_cycles(self, stages: int, chip: Chip) -> float:
-        """What one of so many stages of whole arrays takes, whatever their size."""
-        costs, launch = SortCosts.of(chip), KernelCosts.of(chip).launch
-        arrays = self.arrays.moved
-        if is_unrolled(stages, arrays):
-            return costs.stage + launch
-        if arrays > MAX_LOOPED_ARRAYS:
-            return arrays * launch
-        return costs.looped_stage + arrays * costs.looped_array
+        operands, results = self.arrays.operands, self.arrays.results
+        spared = (operands + results) * KernelCosts.of(chip).launch
+        return lines if cycles < network_cycles(*self.view, self.arrays, chip) - spared else None
 
     def made(self, e: Emitter, lines: Lines) -> list[Instr]:
         """The sorted operands."""

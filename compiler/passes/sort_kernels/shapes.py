@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from compiler.analysis.code_costs import SortCosts
+from compiler.analysis.code_costs import KernelCosts, SortCosts
 from compiler.analysis.network_sort_grid import block_rows, network_passes, room
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.network import FEWEST_ROWS, may_sort
+from compiler.passes.expanders.sort_parts import MAX_LOOPED_ARRAYS, is_unrolled
 from compiler.rewrite.emitter import Emitter
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.geometry import LANES, SUBLANES
@@ -128,3 +129,22 @@ def best_form(
     found = [(lines.cycles(arrays, chip), lines) for lines in forms(outer, count, inner)]
     fit = [(cycles, lines) for cycles, lines in found if cycles is not None]
     return min(fit, key=lambda pair: pair[0], default=None)
+
+
+def network_cycles(outer: int, count: int, inner: int, arrays: Arrays, chip: Chip) -> float:
+    """What a network of whole arrays, which needs no room in VMEM, is estimated to take."""
+    depth = (count - 1).bit_length()
+    stages = depth * (depth + 1) // 2
+    lines = outer * -(-inner // LANES) * LANES if inner > 1 else outer
+    registers = -(-(lines << depth) // (LANES * SUBLANES))
+    return stages * (_stage_cycles(stages, arrays, chip) + registers * SortCosts.of(chip).network)
+
+
+def _stage_cycles(stages: int, arrays: Arrays, chip: Chip) -> float:
+    """What one of so many stages of whole arrays takes, whatever their size."""
+    costs, launch = SortCosts.of(chip), KernelCosts.of(chip).launch
+    if is_unrolled(stages, arrays.moved):
+        return costs.stage + launch
+    if arrays.moved > MAX_LOOPED_ARRAYS:
+        return arrays.moved * launch
+    return costs.looped_stage + arrays.moved * costs.looped_array
