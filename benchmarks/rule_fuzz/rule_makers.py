@@ -106,28 +106,35 @@ def _scatter_of_elements(g: Generator) -> HloInstruction:
 
 
 def _scatter_that_counts(g: Generator) -> HloInstruction:
-    """Rows at places of which one coordinate counts, and the other is data, counts, too, or stays."""
+    """Rows at places of which one coordinate counts, and the other is data, counts, too, or stays.
+
+    Some rows have several updates, which may meet.
+    """
     dtype, count, width = g.dtype(), g.integer(1, 40), g.choose((1, 3, 130))
     first, room = g.integer(0, 3), g.choose((1, 5, 64))
     rows = first + count + g.integer(0, 2)
+    several = g.integer(2, 6) if g.chance(0.4) else 0
     kind = g.choose(reducer_kinds(dtype))
     if dtype.is_complex and kind == "multiply":
         raise Impossible  # rounded in another way by itself than in an array, by the host
     order = g.permutation(2)
     dims = [(rows, room)[d] for d in order]
     operand = g.value(Wanted(dtype, (*dims, width)))
-    updates = g.value(Wanted(dtype, (count, width)))
-    numbers = g.emit("iota", (), {"iota_dimension": 0}, Wanted(S32, (count, 1)))
-    counted = g.emit("add", (numbers, g.splat(Wanted(S32, (count, 1)), first)))
-    other = g.indices(Wanted(S32, (count, 1)), room)
+    at = g.integer(0, 1)  # of the two dimensions that number the updates, the one of rows
+    numbers = (count,) if not several else (count, several) if at == 0 else (several, count)
+    updates = g.value(Wanted(dtype, (*numbers, width)))
+    shape = Wanted(S32, (*numbers, 1))
+    counting = g.emit("iota", (), {"iota_dimension": at if several else 0}, shape)
+    counted = g.emit("add", (counting, g.splat(shape, first)))
+    other = g.indices(shape, room)
     if g.chance(0.2):
-        other = g.splat(Wanted(S32, (count, 1)), g.integer(0, room - 1))
-    indices = g.emit("concatenate", (counted, other), {"dimensions": (1,)})
+        other = g.splat(shape, g.integer(0, room - 1))
+    indices = g.emit("concatenate", (counted, other), {"dimensions": (len(numbers),)})
     attrs: dict[str, object] = {
-        "update_window_dims": (1,),
+        "update_window_dims": (len(numbers),),
         "inserted_window_dims": (0, 1),
         "scatter_dims_to_operand_dims": tuple(order.index(d) for d in range(2)),
-        "index_vector_dim": 1,
+        "index_vector_dim": len(numbers),
         "to_apply": reducer(g, kind, dtype),
     }
     return g.emit("scatter", (operand, indices, updates), attrs)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from compiler.analysis.known_values import known_value
 from compiler.hlo.ir import HloInstruction
@@ -68,16 +69,54 @@ def _piece(
 def _column(indices: HloInstruction, vector_dim: int, component: int, numbers: Dims) -> Column:
     column = Column(indices, vector_dim, component, numbers)
     source, dim, number = _piece(indices, vector_dim, component)
-    values = known_value(source)
-    if values is None or not values.size or not source.array.dtype.is_integer:
+    if not source.array.dtype.is_integer or not source.array.element_count:
         return column
-    starts = (values if dim >= values.ndim else values.take(number, dim)).astype(np.int64)
+    if dim < source.array.rank and source.array.dims[dim] > 1:
+        values = known_value(source)
+        found = None if values is None else _count(np.take(values, [number], dim))
+    else:
+        found = counting(source)
+    if found is None:
+        return column
+    first, along = found
+    return replace(column, first=first, along=along if along is None else along - (along > dim))
+
+
+def counting(source: HloInstruction) -> tuple[int, int | None] | None:
+    """The first of an array's integers and the dimension along which they count, None where all are
+    equal; None for arrays that are not known to do either."""
+    if source.opcode == "broadcast":
+        found = counting(source.operands[0])
+        moved = list(source.dimensions)
+    elif source.opcode == "reshape" and _many(source.operands[0]) == _many(source):
+        found = counting(source.operands[0])
+        moved = _moved(source.operands[0].array.dims, source.array.dims)
+    else:
+        values = known_value(source)
+        return None if values is None or not values.size else _count(values)
+    if found is None or found[1] is None:
+        return found
+    return found[0], moved[found[1]]
+
+
+def _many(array: HloInstruction) -> list[int]:
+    return [n for n in array.array.dims if n > 1]
+
+
+def _moved(before: Dims, after: Dims) -> list[int]:
+    """Where dimensions lie after a reshape that adds or takes some of one element; -1 for those."""
+    places = iter([d for d, n in enumerate(after) if n > 1])
+    return [next(places) if n > 1 else -1 for n in before]
+
+
+def _count(values: npt.NDArray[np.generic]) -> tuple[int, int | None] | None:
+    starts = values.astype(np.int64)
     first = int(starts.reshape(-1)[0])
     if (starts == first).all():
-        return replace(column, first=first)
+        return first, None
     for along, size in enumerate(starts.shape):
         count = np.arange(first, first + size)
         spread = count.reshape([-1 if d == along else 1 for d in range(starts.ndim)])
         if (starts == spread).all():
-            return replace(column, first=first, along=along)
-    return column
+            return first, along
+    return None

@@ -40,7 +40,7 @@ def known_value(node: HloInstruction, depth: int = _MOST_DEPTH) -> Literal | Non
         return literal
     if not isinstance(node.shape, ArrayShape) or node.array.element_count > _MOST_ELEMENTS:
         return None
-    if not depth or not OPCODES[node.opcode].traits & _KNOWABLE:
+    if not depth or not _is_knowable(node):
         return None
     values: list[Literal] = []
     for operand in node.operands:
@@ -49,6 +49,13 @@ def known_value(node: HloInstruction, depth: int = _MOST_DEPTH) -> Literal | Non
             return None
         values.append(value)
     return value_of(node, values)
+
+
+def _is_knowable(node: HloInstruction) -> bool:
+    """Whether its value follows from those of its operands; what says a sharding hands its own on."""
+    if node.attrs.get("custom_call_target") == "Sharding":
+        return True
+    return bool(OPCODES[node.opcode].traits & _KNOWABLE)
 
 
 _KNOWABLE = Trait.ELEMENTWISE | Trait.INDEX_MAP | Trait.SYMBOLIC

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from compiler.analysis.index_columns import counting
 from compiler.analysis.loop_invariants import is_invariant, state_reads
 from compiler.hlo.call_graph import control_computations
 from compiler.hlo.cloning import clone
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.opcodes import OPCODES, Trait
-from compiler.hlo.shape import TupleShape
+from compiler.hlo.shape import ArrayShape, TupleShape
 from compiler.passes.context import PassContext
 from compiler.passes.control_unsharing import unshare
+from compiler.rewrite import make
 from compiler.rewrite.graph import emit, has_side_effect, is_dead, remove_dead
 
 Instr = HloInstruction
@@ -29,14 +31,21 @@ MAX_SUNK_ELEMENTS = 1024
 def simplify_loop_state(module: HloModule, context: PassContext) -> bool:
     """Sink constants into loops, callers first, and drop what no loop needs, callees first."""
     unshared = unshare(module)
+    context.counts["constants"] += sink_constants(module)
     computations = control_computations(module)
-    for computation in reversed(computations):
-        for loop in _loops(computation):
-            context.counts["constants"] += _sink_constants(loop)
     for computation in computations:
         for loop in reversed(_loops(computation)):
             context.counts["dropped"] += drop_unused(loop)
     return bool(unshared or any(context.counts.values()))
+
+
+def sink_constants(module: HloModule) -> int:
+    """Constants that loops carry become their bodies' own; return how many uses were replaced.
+
+    Loops share no computation; what they carry stays as it is.
+    """
+    computations = reversed(control_computations(module))
+    return sum(_sink_constants(loop) for c in computations for loop in _loops(c))
 
 
 def _loops(computation: HloComputation) -> list[Instr]:
@@ -75,15 +84,37 @@ def _sink_constants(loop: Instr) -> int:
 
 
 def _is_constant(value: Instr) -> bool:
-    """Whether this is a small literal, or an array made of one without memory."""
-    if OPCODES[value.opcode].has(Trait.SYMBOLIC):
+    """Whether this is a small literal, integers that count, as the places of rows do, or an array made
+    of such without memory."""
+    if _takes_no_memory(value):
         return all(_is_constant(operand) for operand in value.operands)
     literal = value.attrs.get("literal")
-    return isinstance(literal, np.ndarray) and literal.size <= MAX_SUNK_ELEMENTS
+    if isinstance(literal, np.ndarray):
+        return literal.size <= MAX_SUNK_ELEMENTS
+    return _counting(value) is not None
+
+
+def _takes_no_memory(value: Instr) -> bool:
+    return value.opcode == "reshape" or OPCODES[value.opcode].has(Trait.SYMBOLIC)
+
+
+def _counting(value: Instr) -> tuple[int, int | None] | None:
+    """The first of integers that count, and along which dimension, if any."""
+    is_known = isinstance(value.shape, ArrayShape) and value.array.dtype.is_integer
+    return counting(value) if is_known and value.array.element_count else None
 
 
 def _copied(value: Instr, target: HloComputation) -> Instr:
-    return clone(value, target, [_copied(operand, target) for operand in value.operands])
+    counted = None if "literal" in value.attrs or _takes_no_memory(value) else _counting(value)
+    if counted is None:
+        return clone(value, target, [_copied(operand, target) for operand in value.operands])
+    first, along = counted
+    near = target.parameters[0]
+    start = make.splat(near, value.array, first)
+    if along is None:
+        return start
+    numbers = emit(near, "iota", value.array, (), {"iota_dimension": along})
+    return numbers if first == 0 else emit(near, "add", value.array, (numbers, start))
 
 
 # Elements that are not used.

@@ -103,7 +103,7 @@ def scatter_of_one_box(instr: HloInstruction, _: Match) -> HloInstruction | None
     inserted = instr.inserted_window_dims
     window = iter(update.array.dims[d] for d in instr.update_window_dims)
     sizes = tuple(1 if d in inserted else next(window) for d in range(len(dims)))
-    if not target_dims or 0 in sizes or not _combines(instr):
+    if not target_dims or 0 in sizes or not combines(instr):
         return None
     starts = _scalar_starts(indices, instr.index_vector_dim, target_dims, len(dims))
     if starts is None:
@@ -163,7 +163,7 @@ def _constant_vector(indices: HloInstruction) -> list[int] | None:
     return [int(v) for v in literal.reshape(-1)]
 
 
-def _combines(scatter: HloInstruction) -> bool:
+def combines(scatter: HloInstruction) -> bool:
     """Whether a scatter's computation is one that `combine` knows."""
     computation = scatter.to_apply
     is_new = computation.root is computation.parameters[1]

@@ -93,3 +93,31 @@ ENTRY e {{
     size = 40 if order == "{0,1}" else 30
     places = rng.integers(-3, 45, (size, 1)).astype(np.int32)
     check(text, [random_values(BY_NAME["f32"], (40, 30), 1), places])
+
+
+@pytest.mark.parametrize("several", [2, 5, 16, 17])
+@pytest.mark.parametrize(
+    ("combine", "dtype"), [("add", "s32"), ("take", "u32"), ("maximum", "bf16")]
+)
+def test_rows_with_several_updates(several: int, combine: str, dtype: str) -> None:
+    """They may meet, and are made in their order; more than sixteen are no selects."""
+    called = TAKE.format(dtype) if combine == "take" else binary("f", combine, dtype)
+    text = f"""HloModule m
+{called}
+ENTRY e {{
+  x = {dtype}[5,30,11] parameter(0)
+  u = {dtype}[5,{several},30] parameter(1)
+  i = s32[5,{several},30,1] parameter(2)
+  n = s32[5,{several},30,1] iota(), iota_dimension=2
+  c = s32[5,{several},30,2] concatenate(i, n), dimensions={{3}}
+  ROOT r = {dtype}[5,30,11] scatter(x, c, u), update_window_dims={{}}, inserted_window_dims={{1,2}},
+    scatter_dims_to_operand_dims={{2,1}}, input_batching_dims={{0}}, scatter_indices_batching_dims={{0}},
+    index_vector_dim=3, to_apply=f
+}}
+"""
+    places = np.random.default_rng(3).integers(-2, 13, (5, several, 30, 1)).astype(np.int32)
+    kind = BY_NAME[dtype]
+    check(
+        text,
+        [random_values(kind, (5, 30, 11), 1), random_values(kind, (5, several, 30), 2), places],
+    )

@@ -9,6 +9,7 @@ dynamic-slice(x, s32[2] starts)      dynamic-slice(x, s32[] i, s32[] j)
 dot, convolution         of floats that have a zero: devices fill up with it, and share sums
 dot, convolution, reduce to floats of 8 bits, which are rounded once: devices add up parts in f32
 gather, dynamic-slice    of the bits of floats without zero: devices add up what they have and zeros
+gather, scatter          whose index counts rows: batching dimensions, each device has its rows
 """
 
 from __future__ import annotations
@@ -21,10 +22,13 @@ from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.shape import TupleShape
 from compiler.passes.call_inliner import inline_calls
 from compiler.passes.context import PassContext
+from compiler.passes.control_unsharing import unshare
+from compiler.passes.expanders.batched_places import gather_in_rows, scatter_in_rows
 from compiler.passes.expanders.driver import Expansion, expand
 from compiler.passes.expanders.float_products import of_floats
 from compiler.passes.expanders.index_forms import plain_indices
 from compiler.passes.expanders.single_device import first_operand, size_of_dimension
+from compiler.passes.loop_state import sink_constants
 from compiler.rewrite.emitter import Emitter
 from compiler.rewrite.graph import emit
 
@@ -33,8 +37,11 @@ _SAID = ("sharding", "frontend_attributes")
 
 
 def rewrite_global_forms(module: HloModule, context: PassContext) -> bool:
-    """Rewrite them all; calls are inlined, so that forms are seen that a call's border cuts."""
+    """Rewrite them all; calls are inlined and constants of loops their own, so that forms are seen
+    that a border cuts."""
     is_changed = inline_calls(module, context)
+    is_changed |= bool(unshare(module))
+    is_changed |= sink_constants(module) > 0
     is_changed |= expand(module, context, _TABLE)
     for computation in reachable(module):
         for instr in list(computation):
@@ -67,6 +74,10 @@ def _scalar_starts(instr: Instr) -> Instr | None:
 
 def _dynamic_slice(instr: Instr) -> Instr | None:
     return _scalar_starts(instr) or _of_bits(instr)
+
+
+def _gather(gather: Instr) -> Instr | None:
+    return gather_in_rows(gather) or _of_bits(gather)
 
 
 def _of_bits(read: Instr) -> Instr | None:
@@ -145,8 +156,9 @@ _TABLE: dict[str, Expansion] = {
     "dot": _product,
     "dynamic-slice": _dynamic_slice,
     "dynamic-update-slice": _scalar_starts,
-    "gather": _of_bits,
+    "gather": _gather,
     "get-dimension-size": size_of_dimension,
     "reduce": _reduce,
+    "scatter": scatter_in_rows,
     "slice": _slice,
 }
