@@ -39,7 +39,7 @@ from benchmarks.fuzz.solvers import is_solver, overflows
 from compiler.hlo.dtypes import BF16, from_numpy
 from compiler.hlo.evaluator.context import EvaluationOptions
 from compiler.hlo.evaluator.interpreter import HANDLERS, Interpreter, _take, flatten
-from compiler.hlo.evaluator.plan import Step
+from compiler.hlo.evaluator.plan import EvaluationStep
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.shape import leaves
 
@@ -65,13 +65,13 @@ class NoisyInterpreter(Interpreter):
         self.scale = scale
         self.narrow = narrow
 
-    def _execute(self, step: Step, values: dict[HloInstruction, Any]) -> Any:
+    def _execute(self, step: EvaluationStep, values: dict[HloInstruction, Any]) -> Any:
         result = self._perhaps_stored(step.instr, self._noisy(step, values))
         if makes_nan(step.instr) and isinstance(result, np.ndarray):
             return self._other_nan(result)
         return result
 
-    def _execute_rounded(self, step: Step, operands: Sequence[Any]) -> Any:
+    def _execute_rounded(self, step: EvaluationStep, operands: Sequence[Any]) -> Any:
         """A product's result may stay in f32 for what is fused to it; its operands are as they lie."""
         if step.instr.opcode not in PRODUCTS or self.rng.random() < 0.25:
             return super()._execute_rounded(step, operands)
@@ -106,7 +106,7 @@ class NoisyInterpreter(Interpreter):
                 return result
             return np.where(here, np.negative(wide), wide).astype(result.dtype)
 
-    def _noisy(self, step: Step, values: dict[HloInstruction, Any]) -> Any:
+    def _noisy(self, step: EvaluationStep, values: dict[HloInstruction, Any]) -> Any:
         instr = step.instr
         if not is_inexact(instr):
             return super()._execute(step, values)
@@ -239,7 +239,7 @@ class NoisyInterpreter(Interpreter):
     # Sums.
 
     def _summed(
-        self, step: Step, values: dict[HloInstruction, Any], operands: Sequence[Array]
+        self, step: EvaluationStep, values: dict[HloInstruction, Any], operands: Sequence[Array]
     ) -> Any:
         instr = step.instr
         if instr.opcode in SUMS and not self._body_rounds(instr):
@@ -293,7 +293,7 @@ class NoisyInterpreter(Interpreter):
 
     def _overflown(
         self,
-        step: Step,
+        step: EvaluationStep,
         values: dict[HloInstruction, Any],
         operands: Sequence[Array],
         parts: tuple[Array, ...],

@@ -17,7 +17,7 @@ from compiler.hlo.ir import HloInstruction
 
 
 @dataclass(frozen=True)
-class Axis:
+class StridedAxis:
     """Part of an operand dimension: `size` elements, `step` apart.
 
     `label` is the digit of the vectors' number that counts along it, or -1 - d for the extent of the
@@ -30,13 +30,13 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Box:
+class AffineBox:
     """What is accessed of each operand dimension: from `firsts`, along axes of decreasing steps that
     do not overlap. A digit without an axis accesses the same elements again; along the axes of
     `reversed_digits` the last element comes first."""
 
     firsts: Dims
-    axes: tuple[tuple[Axis, ...], ...]
+    axes: tuple[tuple[StridedAxis, ...], ...]
     reversed_digits: Dims
 
     @property
@@ -51,7 +51,7 @@ class Box:
 
 
 @dataclass(frozen=True)
-class Cut:
+class AxisCut:
     """The elements `begin` to `end` of the axis `label`."""
 
     label: int
@@ -60,13 +60,13 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class Part:
+class BoxedWindows:
     """Windows at places whose accesses are a box. `cuts` led to them, each within the one before."""
 
     places: Places
     windows: Dims
-    box: Box
-    cuts: tuple[Cut, ...] = ()
+    box: AffineBox
+    cuts: tuple[AxisCut, ...] = ()
 
     @property
     def sizes(self) -> Dims:
@@ -78,12 +78,12 @@ class Part:
         return label if label >= 0 else len(self.places.digits) - 1 - label
 
 
-def span(axes: Sequence[Axis]) -> int:
+def span(axes: Sequence[StridedAxis]) -> int:
     """Elements from the first to the last."""
     return 1 + sum(a.step * (a.size - 1) for a in axes)
 
 
-def parts_of(places: Places, windows: Dims, most: int) -> list[Part] | None:
+def parts_of(places: Places, windows: Dims, most: int) -> list[BoxedWindows] | None:
     """The windows as boxes; None if there are none, or more than `most`.
 
     `places` and `windows` have a component per dimension of the operand.
@@ -93,14 +93,14 @@ def parts_of(places: Places, windows: Dims, most: int) -> list[Part] | None:
         return None
     overlap = _overlap(box)
     if overlap is None:
-        return [Part(places, windows, box)]
+        return [BoxedWindows(places, windows, box)]
     label, step = overlap
     size = windows[-1 - label] if label < 0 else places.digits[label].size
     if step < 1 or -(-size // step) > most:
         return None
-    found: list[Part] = []
+    found: list[BoxedWindows] = []
     for begin in range(0, size, step):
-        cut = Cut(label, begin, min(begin + step, size))
+        cut = AxisCut(label, begin, min(begin + step, size))
         inner = parts_of(*_cut(places, windows, cut), most)
         if inner is None or len(found) + len(inner) > most:
             return None
@@ -108,10 +108,10 @@ def parts_of(places: Places, windows: Dims, most: int) -> list[Part] | None:
     return found
 
 
-def _box(places: Places, windows: Dims) -> Box | None:
+def _box(places: Places, windows: Dims) -> AffineBox | None:
     """The axes of every dimension; None where one digit moves along two."""
     firsts = list(places.first)
-    axes: list[list[Axis]] = [[] for _ in windows]
+    axes: list[list[StridedAxis]] = [[] for _ in windows]
     turned: list[int] = []
     for number, digit in enumerate(places.digits):
         moved = [d for d, step in enumerate(digit.steps) if step]
@@ -122,15 +122,15 @@ def _box(places: Places, windows: Dims) -> Box | None:
             if step < 0:
                 firsts[dim] += step * (digit.size - 1)
                 turned.append(number)
-            axes[dim].append(Axis(digit.size, abs(step), number))
+            axes[dim].append(StridedAxis(digit.size, abs(step), number))
     for dim, window in enumerate(windows):
         if window > 1:
-            axes[dim].append(Axis(window, 1, -1 - dim))
+            axes[dim].append(StridedAxis(window, 1, -1 - dim))
     ordered = tuple(tuple(sorted(one, key=lambda a: -a.step)) for one in axes)
-    return Box(tuple(firsts), ordered, tuple(turned))
+    return AffineBox(tuple(firsts), ordered, tuple(turned))
 
 
-def _overlap(box: Box) -> tuple[int, int] | None:
+def _overlap(box: AffineBox) -> tuple[int, int] | None:
     """An axis that reaches into the next step of another, and how much of it does not."""
     for axes in box.axes:
         for number, lead in enumerate(axes[:-1]):
@@ -140,7 +140,7 @@ def _overlap(box: Box) -> tuple[int, int] | None:
     return None
 
 
-def _cut(places: Places, windows: Dims, cut: Cut) -> tuple[Places, Dims]:
+def _cut(places: Places, windows: Dims, cut: AxisCut) -> tuple[Places, Dims]:
     first, digits = list(places.first), list(places.digits)
     if cut.label < 0:
         dim = -1 - cut.label

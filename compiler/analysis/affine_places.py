@@ -44,7 +44,7 @@ class Places:
 
 
 @dataclass(frozen=True)
-class Piece:
+class PlaceRange:
     """The index vectors ``begin`` to ``end`` of every period."""
 
     begin: int
@@ -58,7 +58,7 @@ class Pieces:
 
     periods: int
     length: int
-    parts: tuple[Piece, ...]
+    parts: tuple[PlaceRange, ...]
 
 
 def pieces_of(starts: Starts, most: int) -> Pieces | None:
@@ -68,7 +68,7 @@ def pieces_of(starts: Starts, most: int) -> Pieces | None:
         return None
     whole = _places(starts)
     if whole is not None:
-        return Pieces(1, len(starts), (Piece(0, len(starts), whole),))
+        return Pieces(1, len(starts), (PlaceRange(0, len(starts), whole),))
     found: Pieces | None = None
     for length in _divisors(len(starts)):
         split = _split(starts, length, most)
@@ -112,12 +112,12 @@ def _split(starts: Starts, length: int, most: int) -> Pieces | None:
     ends = _run_ends(by_period[0], most)
     if ends is None or len(ends) > 1 + length // 3:
         return None
-    parts: list[Piece] = []
+    parts: list[PlaceRange] = []
     for begin, end in zip([0, *ends], ends, strict=False):
         places = _places(by_period[:, begin:end].reshape(periods * (end - begin), -1))
         if places is None:
             return None
-        parts.append(Piece(begin, end, places))
+        parts.append(PlaceRange(begin, end, places))
     return Pieces(periods, length, tuple(parts))
 
 

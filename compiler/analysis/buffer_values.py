@@ -54,7 +54,7 @@ class Ends:
 
 
 @dataclass(frozen=True)
-class Call:
+class CallSite:
     """Where a computation is called: the instruction and its position in the caller."""
 
     instr: HloInstruction
@@ -72,7 +72,7 @@ class BufferValues:
         self.module = module
         self.position: dict[HloInstruction, float] = {}
         self.ends: dict[HloComputation, Ends] = {}
-        self.calls: dict[HloComputation, Call] = {}
+        self.calls: dict[HloComputation, CallSite] = {}
         self.spans: dict[Slot, dict[HloComputation, Span]] = {}
         self._origin: dict[Slot, Slot] = {}
         self._values: dict[Slot, Slot] = {}
@@ -139,7 +139,7 @@ class BufferValues:
             if OPCODES[instr.opcode].has(Trait.HANDS_STATE):
                 for callee in instr.called_computations():
                     assert callee not in self.calls, f"%{callee.name} is called twice"
-                    self.calls[callee] = Call(instr, float(number))
+                    self.calls[callee] = CallSite(instr, float(number))
             if instr.opcode == "while":
                 for leaf in range(leaf_count(instr.shape)):
                     if self.is_unchanged(instr, leaf):

@@ -11,7 +11,7 @@ from compiler.analysis import vmem_shares
 from compiler.analysis.fourier_grid import even_part
 from compiler.analysis.windows import GridDim, grid_dim
 from compiler.hlo.ir import HloInstruction
-from compiler.hlo.network import FEWEST_ROWS, Pass, passes
+from compiler.hlo.network import FEWEST_ROWS, NetworkPass, passes
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.geometry import LANES, SUBLANES
 
@@ -27,7 +27,7 @@ class NetworkGrid:
 
     grid: tuple[GridDim, GridDim]
     units: int
-    plan: tuple[Pass, ...]
+    plan: tuple[NetworkPass, ...]
 
     @property
     def is_disjoint(self) -> bool:
@@ -40,7 +40,7 @@ def array_count(sort: HloInstruction) -> int:
     return len(sort.operands) + sort.is_stable
 
 
-def network_passes(rows: int, lanes: int, arrays: int, chip: Chip) -> tuple[Pass, ...]:
+def network_passes(rows: int, lanes: int, arrays: int, chip: Chip) -> tuple[NetworkPass, ...]:
     """The passes over lines of `rows` rows and so many lanes, of `arrays` arrays."""
     most = _MOST_BITS
     together = max(rows, FEWEST_ROWS) // SUBLANES

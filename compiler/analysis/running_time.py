@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from dataclasses import dataclass
 
 from compiler.analysis.async_flags import (
     adds_up,
@@ -26,16 +26,12 @@ from tpu_sim.isa.chips import Chip
 _UNKNOWN_TRIPS = 10
 
 
-class ExchangeCost(Protocol):
+@dataclass(frozen=True)
+class ExchangeCost:
     """Cycles until other cores have said that they are ready, and from then until all has come."""
 
-    @property
-    def ready(self) -> int:
-        """Before anything is sent."""
-
-    @property
-    def transfer(self) -> int:
-        """After it."""
+    ready: int
+    transfer: int
 
 
 class RunningTimes:

@@ -66,7 +66,7 @@ def plan_cost(kernel: KernelPlan, chip: Chip) -> PlanCost:
 
 
 @dataclass(frozen=True)
-class Traffic:
+class WindowTraffic:
     """What a plan costs, the bytes its windows move, and those of its arrays once."""
 
     cost: PlanCost
@@ -83,7 +83,7 @@ class PlanFacts:
     `is_off_period`: as of the plan.
     """
 
-    traffic: Traffic
+    traffic: WindowTraffic
     window_bytes: tuple[int | None, ...]
     is_disjoint: bool
     is_off_period: bool
@@ -108,12 +108,12 @@ def window_moves(plan: WindowPlan, window: OperandWindow) -> int:
     return 0 if window.is_resident else _fetches(plan, window) * _window_bytes(window)
 
 
-def plan_traffic(plan: WindowPlan) -> Traffic:
+def plan_traffic(plan: WindowPlan) -> WindowTraffic:
     """What a plan moves through its windows."""
     windows = (*plan.inputs, *plan.outputs)
     moved = sum(window_moves(plan, w) for w in windows)
     least = sum(byte_size(w.shape) for w in windows if not w.is_resident)
-    return Traffic(plan.cost, moved, least)
+    return WindowTraffic(plan.cost, moved, least)
 
 
 def least_cycles(steps: int, chip: Chip) -> float:

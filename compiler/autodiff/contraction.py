@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from compiler.autodiff.expansion import Chosen, Expansion
-from compiler.autodiff.rule import Bilinear, Rule, Step
+from compiler.autodiff.rule import Bilinear, DerivativeRule, DerivativeStep
 from compiler.autodiff.values import Contribution, Instr
 from compiler.autodiff.windows import turned_window
 from compiler.hlo.attributes import ConvDims, Window, WindowDim
@@ -15,11 +15,11 @@ from compiler.passes.expanders.simple_expansions import COMPOSED
 from compiler.rewrite.emitter import Emitter
 
 
-def _dot(step: Step, g: Instr) -> Sequence[Contribution]:
+def _dot(step: DerivativeStep, g: Instr) -> Sequence[Contribution]:
     return [_dot_side(step, g, side) if step.wanted[side] else None for side in (0, 1)]
 
 
-def _dot_side(step: Step, g: Instr, side: int) -> Instr:
+def _dot_side(step: DerivativeStep, g: Instr, side: int) -> Instr:
     """The cotangent dotted with the other operand over that one's free dimensions.
 
     Operands narrower than the result are widened first: a dot takes two of one type.
@@ -52,12 +52,12 @@ def _dot_side(step: Step, g: Instr, side: int) -> Instr:
 # --- convolution ---------------------------------------------------------------------------------
 
 
-def _convolution(step: Step, g: Instr) -> Sequence[Contribution]:
+def _convolution(step: DerivativeStep, g: Instr) -> Sequence[Contribution]:
     to_input = _to_input(step, g) if step.wanted[0] else None
     return [to_input, _to_kernel(step, g) if step.wanted[1] else None]
 
 
-def _to_input(step: Step, g: Instr) -> Instr:
+def _to_input(step: DerivativeStep, g: Instr) -> Instr:
     """The cotangent convolved with the kernel turned around, its two kinds of features exchanged."""
     e, instr, dims = step.e, step.instr, step.instr.dim_labels
     x, kernel = step.operands
@@ -92,7 +92,7 @@ def _exchanged(e: Emitter, kernel: Instr, dims: ConvDims, groups: int) -> Instr:
     return e.reshape(e.transpose(split, order), merged)
 
 
-def _to_kernel(step: Step, g: Instr) -> Instr:
+def _to_kernel(step: DerivativeStep, g: Instr) -> Instr:
     """The input convolved with the cotangent: batch and features exchanged, strides and dilations too."""
     e, instr, dims = step.e, step.instr, step.instr.dim_labels
     x, kernel = step.operands
@@ -118,7 +118,7 @@ def _to_kernel(step: Step, g: Instr) -> Instr:
 
 
 def _convolved(
-    step: Step, x: Instr, kernel: Instr, window: Window, labels: ConvDims, **groups: int
+    step: DerivativeStep, x: Instr, kernel: Instr, window: Window, labels: ConvDims, **groups: int
 ) -> Instr:
     attrs: dict[str, object] = {k: n for k, n in groups.items() if n != 1}
     if "operand_precision" in step.instr.attrs:
@@ -130,11 +130,11 @@ _BY_FEATURES = Bilinear(_convolution)
 _BY_BATCH = Expansion(batch_groups_to_features)
 
 
-def _groups(instr: Instr, wanted: Sequence[bool]) -> Rule:
+def _groups(instr: Instr, wanted: Sequence[bool]) -> DerivativeRule:
     return _BY_FEATURES if instr.batch_group_count == 1 else _BY_BATCH
 
 
-CONTRACTION_RULES: dict[str, Rule] = {
+CONTRACTION_RULES: dict[str, DerivativeRule] = {
     "convolution": Chosen(_groups),
     "dot": Bilinear(_dot),
     "ragged-dot": Expansion(COMPOSED["ragged-dot"]),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compiler.autodiff.rule import Constant, Linear, Pullback, Refused, Rule, Scope
+from compiler.autodiff.rule import Constant, DerivativeRule, Linear, Pullback, Refused, Scope
 from compiler.autodiff.rule_names import DERIVATIVE
 from compiler.autodiff.values import Contribution, Instr, Mask, Tangent, Value
 from compiler.hlo.ir import HloComputation
 
 
-class _Tuple(Rule):
+class _Tuple(DerivativeRule):
     """Elements keep their derivatives."""
 
     def mask(self, scope: Scope, instr: Instr, masks: Sequence[Mask]) -> Mask:
@@ -30,7 +30,7 @@ class _Tuple(Rule):
         return tuple(operands), tuple(tangents)
 
 
-class _Element(Rule):
+class _Element(DerivativeRule):
     """One element of a tuple."""
 
     def mask(self, scope: Scope, instr: Instr, masks: Sequence[Mask]) -> Mask:
@@ -56,7 +56,7 @@ class _Element(Rule):
         return whole[instr.index], tangent[instr.index] if isinstance(tangent, tuple) else None
 
 
-class _Call(Rule):
+class _Call(DerivativeRule):
     """What is called stands in the place of the call, unless the call carries a rule."""
 
     def __init__(self, attribute: str) -> None:
@@ -91,12 +91,12 @@ class _Call(Rule):
         return callee
 
 
-def _own_rule(instr: Instr) -> Rule | None:
+def _own_rule(instr: Instr) -> DerivativeRule | None:
     found = instr.attrs.get(DERIVATIVE)
-    return found if isinstance(found, Rule) else None
+    return found if isinstance(found, DerivativeRule) else None
 
 
-class _Forward(Rule):
+class _Forward(DerivativeRule):
     """Returns its first operand, or all of them, in an order that others keep."""
 
     def mask(self, scope: Scope, instr: Instr, masks: Sequence[Mask]) -> Mask:
@@ -142,7 +142,7 @@ class _CustomCall(Refused):
 _HOST = "it exchanges values with the host"
 _ASYNC = "it is half of an operation that compilers split; differentiate the whole one"
 
-CONTROL_RULES: dict[str, Rule] = {
+CONTROL_RULES: dict[str, DerivativeRule] = {
     "add-dependency": _Forward(),
     "after-all": Constant("it is a token"),
     "async-done": Refused(_ASYNC),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from compiler.autodiff.loops import copied
 from compiler.autodiff.refusal import refused
-from compiler.autodiff.rule import Pullback, Rule, Scope
+from compiler.autodiff.rule import DerivativeRule, Pullback, Scope
 from compiler.autodiff.values import (
     Contribution,
     Instr,
@@ -30,7 +30,7 @@ from compiler.hlo.ir import HloComputation
 from compiler.hlo.shape import leaves
 
 
-class Checkpoint(Rule):
+class Checkpoint(DerivativeRule):
     """Keeps the arguments alone: what the pullback reads of inside is computed again when it runs."""
 
     def mask(self, scope: Scope, instr: Instr, masks: Sequence[Mask]) -> Mask:
@@ -80,7 +80,7 @@ class Bound:
         return [found[p] for p in self.computation.parameters]
 
 
-class _Custom(Rule):
+class _Custom(DerivativeRule):
     """A rule that a user wrote for a function of the first `count` operands."""
 
     def __init__(self, count: int) -> None:

@@ -9,7 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from compiler.autodiff.rule import Constant, Elementwise, Linear, Local, Rule, Scope, Step
+from compiler.autodiff.rule import (
+    Constant,
+    DerivativeRule,
+    DerivativeStep,
+    Elementwise,
+    Linear,
+    LocalRule,
+    Scope,
+)
 from compiler.autodiff.values import Contribution, Instr, Mask, Tangent, array_of, tangent_sum
 from compiler.hlo.expression import Expr
 
@@ -30,7 +38,7 @@ def _power_by_exponent(x: Expr, n: Expr, y: Expr, g: Expr) -> Expr:
     return g * y * zero.where(1, x).of("log")
 
 
-def _extreme(direction: str) -> Rule:
+def _extreme(direction: str) -> DerivativeRule:
     """The larger (or smaller) operand takes all, equal ones half each."""
 
     def share(mine: Expr, other: Expr, g: Expr) -> Expr:
@@ -49,17 +57,17 @@ def _quotient_whole(x: Expr, y: Expr) -> Expr:
     return quotient.of("sign") * abs(quotient).of("floor")
 
 
-class _Absolute(Local):
+class _Absolute(LocalRule):
     """``|x|``: the sign for real numbers; of complex ones the direction, as two real dimensions."""
 
-    def tangent(self, step: Step, tangents: Sequence[Instr | None]) -> Tangent:
+    def tangent(self, step: DerivativeStep, tangents: Sequence[Instr | None]) -> Tangent:
         """The tangent along the number."""
         if tangents[0] is None:
             return None
         x, t = Expr(step.e, step.operands[0]), Expr(step.e, tangents[0])
         return (t * _direction(x)).real().instr
 
-    def cotangents(self, step: Step, cotangent: Tangent) -> Sequence[Contribution]:
+    def cotangents(self, step: DerivativeStep, cotangent: Tangent) -> Sequence[Contribution]:
         """The cotangent in the number's direction."""
         x, g = Expr(step.e, step.operands[0]), Expr(step.e, array_of(cotangent))
         return [(g.as_type(x.dtype) * _direction(x)).instr]
@@ -72,14 +80,14 @@ def _direction(x: Expr) -> Expr:
     return (x >= 0).where(x.like(1), -1)
 
 
-class _ComplexSign(Local):
+class _ComplexSign(LocalRule):
     """``z / |z|`` of complex numbers turns with the part of the tangent across it; real signs are steps."""
 
     def mask(self, scope: Scope, instr: Instr, masks: Sequence[Mask]) -> Mask:
         """Only complex signs change by little."""
         return masks[0] if instr.array.dtype.is_complex else False
 
-    def tangent(self, step: Step, tangents: Sequence[Instr | None]) -> Tangent:
+    def tangent(self, step: DerivativeStep, tangents: Sequence[Instr | None]) -> Tangent:
         """``i s Im(conj(s) t) / |z|`` for the sign s."""
         z, s = Expr(step.e, step.operands[0]), Expr(step.e, step.y)
         if tangents[0] is None or not z.dtype.is_complex:
@@ -87,7 +95,7 @@ class _ComplexSign(Local):
         across = (s.conj() * Expr(step.e, tangents[0])).of("imag")
         return (s * _imaginary(_over_size(across, z))).instr
 
-    def cotangents(self, step: Step, cotangent: Tangent) -> Sequence[Contribution]:
+    def cotangents(self, step: DerivativeStep, cotangent: Tangent) -> Sequence[Contribution]:
         """``-i conj(s) Re(g i s) / |z|``."""
         z, s = Expr(step.e, step.operands[0]), Expr(step.e, step.y)
         across = -(Expr(step.e, array_of(cotangent)) * s).of("imag")
@@ -105,7 +113,7 @@ def _imaginary(x: Expr) -> Expr:
     return x.like(0).of("complex", x)
 
 
-def _convert(step: Step, g: Instr) -> Sequence[Contribution]:
+def _convert(step: DerivativeStep, g: Instr) -> Sequence[Contribution]:
     """Back to the operand's type, of complex numbers the real part."""
     dtype = step.operands[0].array.dtype
     if not (dtype.is_float or dtype.is_complex):
@@ -114,37 +122,37 @@ def _convert(step: Step, g: Instr) -> Sequence[Contribution]:
     return [(term if dtype.is_complex else term.real()).as_type(dtype).instr]
 
 
-def _real(step: Step, g: Instr) -> Sequence[Contribution]:
+def _real(step: DerivativeStep, g: Instr) -> Sequence[Contribution]:
     return [step.e.as_type(g, step.operands[0].array.dtype)]
 
 
-def _imag(step: Step, g: Instr) -> Sequence[Contribution]:
+def _imag(step: DerivativeStep, g: Instr) -> Sequence[Contribution]:
     if not step.operands[0].array.dtype.is_complex:
         return [None]
     term = Expr(step.e, g)
     return [term.like(0).of("complex", -term).instr]
 
 
-def _complex(step: Step, g: Instr) -> Sequence[Contribution]:
+def _complex(step: DerivativeStep, g: Instr) -> Sequence[Contribution]:
     term = Expr(step.e, g)
     return [term.of("real").instr, (-term.of("imag")).instr]
 
 
-def _select(step: Step, g: Instr) -> Sequence[Contribution]:
+def _select(step: DerivativeStep, g: Instr) -> Sequence[Contribution]:
     condition, zero = step.operands[0], step.e.like(g, 0)
     return [None, step.e.select(condition, g, zero), step.e.select(condition, zero, g)]
 
 
-class _Clamp(Local):
+class _Clamp(LocalRule):
     """``clamp(low, x, high)``: whoever gives the value; bounds may be scalars."""
 
-    def _flags(self, step: Step) -> tuple[Expr, Expr, Expr]:
+    def _flags(self, step: DerivativeStep) -> tuple[Expr, Expr, Expr]:
         dims = step.y.array.dims
         low, x, high = (Expr(step.e, operand).spread(dims) for operand in step.operands)
         inside = (x > low) & (x < high)
         return low > x, inside, high < x
 
-    def tangent(self, step: Step, tangents: Sequence[Instr | None]) -> Tangent:
+    def tangent(self, step: DerivativeStep, tangents: Sequence[Instr | None]) -> Tangent:
         """The tangent of whoever gives the value."""
         dims = step.y.array.dims
         parts = [
@@ -153,7 +161,7 @@ class _Clamp(Local):
         ]
         return tangent_sum(step.e, parts)
 
-    def cotangents(self, step: Step, cotangent: Tangent) -> Sequence[Contribution]:
+    def cotangents(self, step: DerivativeStep, cotangent: Tangent) -> Sequence[Contribution]:
         """The cotangent for whoever gave the value."""
         g = Expr(step.e, array_of(cotangent))
         found: list[Contribution] = []
@@ -163,19 +171,19 @@ class _Clamp(Local):
         return found
 
 
-class _ReducePrecision(Local):
+class _ReducePrecision(LocalRule):
     """Derivatives are rounded as the values are."""
 
-    def tangent(self, step: Step, tangents: Sequence[Instr | None]) -> Tangent:
+    def tangent(self, step: DerivativeStep, tangents: Sequence[Instr | None]) -> Tangent:
         """Rounded."""
         return None if tangents[0] is None else step.again([tangents[0]])
 
-    def cotangents(self, step: Step, cotangent: Tangent) -> Sequence[Contribution]:
+    def cotangents(self, step: DerivativeStep, cotangent: Tangent) -> Sequence[Contribution]:
         """Rounded."""
         return [step.again([array_of(cotangent)])]
 
 
-ELEMENTWISE_RULES: dict[str, Rule] = {
+ELEMENTWISE_RULES: dict[str, DerivativeRule] = {
     "abs": _Absolute(),
     "acos": Elementwise(lambda x, y, g: -(g * (1 - x * x).of("rsqrt"))),
     "acosh": Elementwise(lambda x, y, g: g * (x - 1).of("rsqrt") * (x + 1).of("rsqrt")),

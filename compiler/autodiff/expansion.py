@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from compiler.autodiff.rule import Pullback, Rule, Scope
+from compiler.autodiff.rule import DerivativeRule, Pullback, Scope
 from compiler.autodiff.values import (
     Contribution,
     Instr,
@@ -20,7 +20,7 @@ Expand = Callable[[Instr], Instr | None]
 """Builds beside an instruction what it is; None when it has no such form."""
 
 
-class Expansion(Rule):
+class Expansion(DerivativeRule):
     """Differentiates what `expand` makes; the value stays that of the operation itself."""
 
     def __init__(self, expand: Expand) -> None:
@@ -58,10 +58,10 @@ class Expansion(Rule):
         return scope.emit(instr, operands), scope.jvp(computation, operands, tangents)[1]
 
 
-class Chosen(Rule):
+class Chosen(DerivativeRule):
     """The rule that fits an instruction."""
 
-    def __init__(self, choose: Callable[[Instr, Sequence[bool]], Rule]) -> None:
+    def __init__(self, choose: Callable[[Instr, Sequence[bool]], DerivativeRule]) -> None:
         self.choose = choose
 
     def vjp(

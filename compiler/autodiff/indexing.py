@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compiler.autodiff.rule import Linear, Local, Rule, Step
-from compiler.autodiff.scatter import Scatter, largest_indices
+from compiler.autodiff.rule import DerivativeRule, DerivativeStep, Linear, LocalRule
+from compiler.autodiff.scatter import ScatterRule, largest_indices
 from compiler.autodiff.values import Contribution, Instr, Onto, Tangent, array_of
 from compiler.rewrite.emitter import Emitter
 
 # --- gather --------------------------------------------------------------------------------------
 
 
-def _gather(step: Step, g: Instr) -> Sequence[Contribution]:
+def _gather(step: DerivativeStep, g: Instr) -> Sequence[Contribution]:
     """Added to the operand's cotangent in the places that were read."""
     source, indices = step.operands
     limits = [n - size for n, size in zip(source.array.dims, step.instr.slice_sizes, strict=True)]
@@ -55,17 +55,17 @@ def _clamped(e: Emitter, indices: Instr, instr: Instr, limits: Sequence[int]) ->
 # --- topk ----------------------------------------------------------------------------------------
 
 
-class _TopK(Local):
+class _TopK(LocalRule):
     """The chosen elements of each row."""
 
-    def tangent(self, step: Step, tangents: Sequence[Instr | None]) -> Tangent:
+    def tangent(self, step: DerivativeStep, tangents: Sequence[Instr | None]) -> Tangent:
         """Their tangents."""
         assert isinstance(step.result, tuple)
         if tangents[0] is None:
             return None
         return taken_along_last(step.e, tangents[0], array_of(step.result[1])), None
 
-    def cotangents(self, step: Step, cotangent: Tangent) -> Sequence[Contribution]:
+    def cotangents(self, step: DerivativeStep, cotangent: Tangent) -> Sequence[Contribution]:
         """Back to where they were."""
         assert isinstance(step.result, tuple)
         assert isinstance(cotangent, tuple)
@@ -104,8 +104,8 @@ def put_along_last(e: Emitter, target: Instr, places: Instr, values: Instr) -> I
     )  # fmt: skip
 
 
-INDEXING_RULES: dict[str, Rule] = {
+INDEXING_RULES: dict[str, DerivativeRule] = {
     "gather": Linear((0,), _gather),
-    "scatter": Scatter(),
+    "scatter": ScatterRule(),
     "topk": _TopK(),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from compiler.autodiff.rule import Linear, Local, Rule, Step
+from compiler.autodiff.rule import DerivativeRule, DerivativeStep, Linear, LocalRule
 from compiler.autodiff.values import Contribution, Instr, Tangent, array_of, tangent_sum
 from compiler.passes.expanders.blocked_factors import product
 from compiler.rewrite.emitter import Emitter
@@ -13,7 +13,7 @@ from compiler.rewrite.emitter import Emitter
 # --- Fourier transforms --------------------------------------------------------------------------
 
 
-def _fft(step: Step, g: Instr) -> Sequence[Contribution]:
+def _fft(step: DerivativeStep, g: Instr) -> Sequence[Contribution]:
     """A transform's matrix is symmetric; a real one sees half of it."""
     kind = step.instr.fft_type
     if kind in ("FFT", "IFFT"):
@@ -21,7 +21,7 @@ def _fft(step: Step, g: Instr) -> Sequence[Contribution]:
     return [_of_real(step, g) if kind == "RFFT" else _to_real(step, g)]
 
 
-def _of_real(step: Step, g: Instr) -> Instr:
+def _of_real(step: DerivativeStep, g: Instr) -> Instr:
     """RFFT: pad to the whole spectrum, transform, keep the real part."""
     e, dims = step.e, step.operands[0].array.dims
     whole = e.pad_dim(g, len(dims) - 1, 0, dims[-1] - g.array.dims[-1])
@@ -29,7 +29,7 @@ def _of_real(step: Step, g: Instr) -> Instr:
     return e.unary("real", e.instruction("fft", (whole,), attrs))
 
 
-def _to_real(step: Step, g: Instr) -> Instr:
+def _to_real(step: DerivativeStep, g: Instr) -> Instr:
     """IRFFT: a real transform of the cotangent; what stands for two coefficients counts twice."""
     e, array = step.e, step.operands[0].array
     lengths = step.instr.fft_length
@@ -78,16 +78,16 @@ def _half_diagonal(e: Emitter, a: Instr) -> Instr:
     return e.select(same, half, a)
 
 
-class _Cholesky(Local):
+class _Cholesky(LocalRule):
     """``a = l l^H``: ``dl = l phi(l^-1 da l^-H)``, phi the lower triangle with half the diagonal.
 
     Of the operand only one triangle is read, and only it has a derivative.
     """
 
-    def _lower(self, step: Step, matrix: Instr) -> Instr:
+    def _lower(self, step: DerivativeStep, matrix: Instr) -> Instr:
         return matrix if step.instr.lower else _adjoint(step.e, matrix)
 
-    def tangent(self, step: Step, tangents: Sequence[Instr | None]) -> Tangent:
+    def tangent(self, step: DerivativeStep, tangents: Sequence[Instr | None]) -> Tangent:
         """By the law above, of the Hermitian matrix that the triangle stands for."""
         if tangents[0] is None:
             return None
@@ -100,7 +100,7 @@ class _Cholesky(Local):
         phi = _half_diagonal(e, _triangle(e, inner, lower=True))
         return self._lower(step, product(e, factor, phi))
 
-    def cotangents(self, step: Step, cotangent: Tangent) -> Sequence[Contribution]:
+    def cotangents(self, step: DerivativeStep, cotangent: Tangent) -> Sequence[Contribution]:
         """``l^-H phi(l^H g) l^-1``, in the triangle that is read."""
         e, factor = step.e, self._lower(step, step.y)
         # The law is for the adjoint; cotangents here pair without conjugation.
@@ -115,23 +115,23 @@ class _Cholesky(Local):
         return [e.conj(self._lower(step, folded))]
 
 
-class _TriangularSolve(Local):
+class _TriangularSolve(LocalRule):
     """``op(a) x = b``, or ``x op(a) = b``."""
 
-    def _again(self, step: Step, b: Instr) -> Instr:
+    def _again(self, step: DerivativeStep, b: Instr) -> Instr:
         return step.again([step.operands[0], b])
 
-    def _triangle_of(self, step: Step, a: Instr) -> Instr:
+    def _triangle_of(self, step: DerivativeStep, a: Instr) -> Instr:
         """What is read of a matrix."""
         return _triangle(step.e, a, lower=step.instr.lower, strict=bool(step.instr.unit_diagonal))
 
-    def _turned(self, step: Step, a: Instr) -> Instr:
+    def _turned(self, step: DerivativeStep, a: Instr) -> Instr:
         how = step.instr.transpose_a
         if how == "NO_TRANSPOSE":
             return a
         return _adjoint(step.e, a) if how == "ADJOINT" else step.e.swap_last(a)
 
-    def tangent(self, step: Step, tangents: Sequence[Instr | None]) -> Tangent:
+    def tangent(self, step: DerivativeStep, tangents: Sequence[Instr | None]) -> Tangent:
         """``op(a)^-1 (db - op(da) x)``."""
         e, (da, db) = step.e, tangents
         parts = [db]
@@ -142,7 +142,7 @@ class _TriangularSolve(Local):
         total = tangent_sum(e, parts)
         return None if total is None else self._again(step, total)
 
-    def cotangents(self, step: Step, cotangent: Tangent) -> Sequence[Contribution]:
+    def cotangents(self, step: DerivativeStep, cotangent: Tangent) -> Sequence[Contribution]:
         """``c = op(a)^-T g`` for b, and ``-c x^T`` for op(a)."""
         e, instr, g = step.e, step.instr, array_of(cotangent)
         attrs = {k: v for k, v in instr.attrs.items() if k != "metadata"}
@@ -164,7 +164,7 @@ class _TriangularSolve(Local):
         return [self._triangle_of(step, e.negate(change)), c]
 
 
-LINEAR_ALGEBRA_RULES: dict[str, Rule] = {
+LINEAR_ALGEBRA_RULES: dict[str, DerivativeRule] = {
     "cholesky": _Cholesky(),
     "fft": Linear((0,), _fft),
     "triangular-solve": _TriangularSolve(),

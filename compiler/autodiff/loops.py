@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from compiler.analysis.trip_count import trip_count
 from compiler.autodiff.refusal import refused
-from compiler.autodiff.rule import Pullback, Rule, Scope
+from compiler.autodiff.rule import DerivativeRule, Pullback, Scope
 from compiler.autodiff.values import (
     Contribution,
     Instr,
@@ -53,7 +53,7 @@ def unpacked_parameter(e: Emitter, shapes: Sequence[Shape]) -> list[Instr]:
     return [e.get_tuple_element(state, k) for k in range(len(shapes))]
 
 
-class While(Rule):
+class WhileRule(DerivativeRule):
     """A loop whose state is a tree of arrays."""
 
     def mask(self, scope: Scope, instr: Instr, masks: Sequence[Mask]) -> Mask:
@@ -233,7 +233,7 @@ def _counted(b: Emitter, first: Instr, turn: Instr, by: Instr) -> Instr:
     return b.add(first, b.multiply(b.cast(turn, dtype), step))
 
 
-class Conditional(Rule):
+class Conditional(DerivativeRule):
     """One of several computations, each of an operand of its own."""
 
     def mask(self, scope: Scope, instr: Instr, masks: Sequence[Mask]) -> Mask:
@@ -341,7 +341,7 @@ def _placed(shape: Shape, parts: Mapping[int, Instr]) -> Tangent:
     return shaped_like(shape, iter([parts.get(k) for k in range(len(leaves(shape)))]))
 
 
-LOOP_RULES: dict[str, Rule] = {
+LOOP_RULES: dict[str, DerivativeRule] = {
     "conditional": Conditional(),
-    "while": While(),
+    "while": WhileRule(),
 }

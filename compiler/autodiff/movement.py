@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compiler.autodiff.rule import Constant, Linear, Refused, Rule, Step
+from compiler.autodiff.rule import Constant, DerivativeRule, DerivativeStep, Linear, Refused
 from compiler.autodiff.values import Contribution, Instr, Onto
 from compiler.rewrite.emitter import Emitter
 
@@ -12,7 +12,7 @@ _NO_OPERANDS = "it depends on nothing"
 _DYNAMIC = "the sizes of its dimensions are not known when it is differentiated"
 
 
-def _broadcast(step: Step, g: Instr) -> Sequence[Contribution]:
+def _broadcast(step: DerivativeStep, g: Instr) -> Sequence[Contribution]:
     """Sum over what was repeated; HLO's mapping may permute, too."""
     mapping = step.instr.dimensions
     gone = [d for d in range(g.array.rank) if d not in mapping]
@@ -22,7 +22,7 @@ def _broadcast(step: Step, g: Instr) -> Sequence[Contribution]:
     return [total if places == sorted(places) else step.e.transpose(total, places)]
 
 
-def _concatenate(step: Step, g: Instr) -> Sequence[Contribution]:
+def _concatenate(step: DerivativeStep, g: Instr) -> Sequence[Contribution]:
     (dim,) = step.instr.dimensions
     parts: list[Contribution] = []
     start = 0
@@ -33,7 +33,7 @@ def _concatenate(step: Step, g: Instr) -> Sequence[Contribution]:
     return parts
 
 
-def _pad(step: Step, g: Instr) -> Sequence[Contribution]:
+def _pad(step: DerivativeStep, g: Instr) -> Sequence[Contribution]:
     """What is left of the operand's places; the value has all the others."""
     operand = step.operands[0]
     kept = _cropped(step, g, operand.array.dims) if any(step.wanted) else None
@@ -46,7 +46,7 @@ def _pad(step: Step, g: Instr) -> Sequence[Contribution]:
     return [kept, value]
 
 
-def _cropped(step: Step, g: Instr, dims: tuple[int, ...]) -> Instr:
+def _cropped(step: DerivativeStep, g: Instr, dims: tuple[int, ...]) -> Instr:
     """The inverse of padding: where padding was negative there are zeros."""
     padding = step.instr.padding
     zero = step.e.constant(g.array.dtype, 0)
@@ -62,7 +62,7 @@ def _cropped(step: Step, g: Instr, dims: tuple[int, ...]) -> Instr:
     return g
 
 
-def _slice(step: Step, g: Instr) -> Sequence[Contribution]:
+def _slice(step: DerivativeStep, g: Instr) -> Sequence[Contribution]:
     """Zeros around, and between what a stride left out."""
     dims = step.operands[0].array.dims
     padding = []
@@ -72,12 +72,12 @@ def _slice(step: Step, g: Instr) -> Sequence[Contribution]:
     return [step.e.pad(g, step.e.constant(g.array.dtype, 0), padding)]
 
 
-def _transpose(step: Step, g: Instr) -> Sequence[Contribution]:
+def _transpose(step: DerivativeStep, g: Instr) -> Sequence[Contribution]:
     order = step.instr.dimensions
     return [step.e.transpose(g, [order.index(d) for d in range(len(order))])]
 
 
-def _dynamic_slice(step: Step, g: Instr) -> Sequence[Contribution]:
+def _dynamic_slice(step: DerivativeStep, g: Instr) -> Sequence[Contribution]:
     """Added to what is in that place of the operand's cotangent."""
     starts = step.operands[1:]
     sizes = g.array.dims
@@ -90,7 +90,7 @@ def _dynamic_slice(step: Step, g: Instr) -> Sequence[Contribution]:
     return [Onto(add), *(None for _ in starts)]
 
 
-def _dynamic_update_slice(step: Step, g: Instr) -> Sequence[Contribution]:
+def _dynamic_update_slice(step: DerivativeStep, g: Instr) -> Sequence[Contribution]:
     update, *starts = step.operands[1:]
     e = step.e
     zeros = e.like(update, 0)
@@ -100,11 +100,11 @@ def _dynamic_update_slice(step: Step, g: Instr) -> Sequence[Contribution]:
     return [kept, part, *(None for _ in starts)]
 
 
-def _same(step: Step, g: Instr) -> Sequence[Contribution]:
+def _same(step: DerivativeStep, g: Instr) -> Sequence[Contribution]:
     return [g]
 
 
-MOVEMENT_RULES: dict[str, Rule] = {
+MOVEMENT_RULES: dict[str, DerivativeRule] = {
     "bitcast": Linear((0,), lambda s, g: [s.e.shaped(g, s.operands[0].array.dims)]),
     "bitcast-convert": Constant("the bits of a number are steps of it"),
     "broadcast": Linear((0,), _broadcast),

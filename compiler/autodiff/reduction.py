@@ -7,7 +7,16 @@ from collections.abc import Sequence
 
 from compiler.autodiff.expansion import Chosen, Expansion
 from compiler.autodiff.refusal import refused
-from compiler.autodiff.rule import Constant, Linear, Local, Pullback, Refused, Rule, Scope, Step
+from compiler.autodiff.rule import (
+    Constant,
+    DerivativeRule,
+    DerivativeStep,
+    Linear,
+    LocalRule,
+    Pullback,
+    Refused,
+    Scope,
+)
 from compiler.autodiff.values import (
     Contribution,
     Instr,
@@ -41,7 +50,7 @@ def monoid_of(computation: HloComputation) -> str | None:
 # --- reduce --------------------------------------------------------------------------------------
 
 
-def _spread(step: Step, value: Instr) -> Instr:
+def _spread(step: DerivativeStep, value: Instr) -> Instr:
     """A result-shaped array over the reduced dimensions."""
     dims = step.operands[0].array.dims
     kept = [d for d in range(len(dims)) if d not in step.instr.dimensions]
@@ -53,16 +62,16 @@ def _everything(e: Emitter, value: Instr) -> Instr:
     return e.total(value, *range(rank)) if rank else value
 
 
-def _sum(step: Step, g: Instr) -> Sequence[Contribution]:
+def _sum(step: DerivativeStep, g: Instr) -> Sequence[Contribution]:
     """Every summand has the sum's cotangent."""
     start = _everything(step.e, g) if step.wanted[1] else None
     return [_spread(step, g) if step.wanted[0] else None, start]
 
 
-class _ReduceExtreme(Local):
+class _ReduceExtreme(LocalRule):
     """The largest or smallest element; several of them share alike."""
 
-    def _shares(self, step: Step) -> Instr:
+    def _shares(self, step: DerivativeStep) -> Instr:
         """How much of the result each element is: zero, or one over their number."""
         e, x, y = step.e, step.operands[0], step.y
         taken = e.compare(x, _spread(step, y), "EQ")
@@ -72,7 +81,7 @@ class _ReduceExtreme(Local):
         count = e.maximum(count, e.like(count, 1))
         return e.divide(flags, _spread(step, count))
 
-    def tangent(self, step: Step, tangents: Sequence[Instr | None]) -> Tangent:
+    def tangent(self, step: DerivativeStep, tangents: Sequence[Instr | None]) -> Tangent:
         """The mean tangent of those elements."""
         if tangents[0] is None:
             return None
@@ -80,7 +89,7 @@ class _ReduceExtreme(Local):
             step.e.multiply(self._shares(step), tangents[0]), *step.instr.dimensions
         )
 
-    def cotangents(self, step: Step, cotangent: Tangent) -> Sequence[Contribution]:
+    def cotangents(self, step: DerivativeStep, cotangent: Tangent) -> Sequence[Contribution]:
         """The cotangent, shared among those elements."""
         g = _spread(step, array_of(cotangent))
         return [step.e.multiply(self._shares(step), g), None]
@@ -122,7 +131,7 @@ _REDUCE_BY = {
 _REDUCE_ANY = Expansion(_reduce_tree)
 
 
-def _reduce(instr: Instr, wanted: Sequence[bool]) -> Rule:
+def _reduce(instr: Instr, wanted: Sequence[bool]) -> DerivativeRule:
     monoid = monoid_of(instr.to_apply)
     if monoid is None or (monoid != "add" and any(wanted[len(wanted) // 2 :])):
         return _REDUCE_ANY
@@ -132,7 +141,7 @@ def _reduce(instr: Instr, wanted: Sequence[bool]) -> Rule:
 # --- windows -------------------------------------------------------------------------------------
 
 
-def _window_sum(step: Step, g: Instr) -> Sequence[Contribution]:
+def _window_sum(step: DerivativeStep, g: Instr) -> Sequence[Contribution]:
     """A sum over windows of the cotangent, with stride and dilation exchanged."""
     e, dims = step.e, step.operands[0].array.dims
     spread = None
@@ -144,16 +153,16 @@ def _window_sum(step: Step, g: Instr) -> Sequence[Contribution]:
     return [spread, _everything(e, g) if step.wanted[1] else None]
 
 
-class _WindowExtreme(Local):
+class _WindowExtreme(LocalRule):
     """The largest or smallest element of each window; of several the first."""
 
-    def tangent(self, step: Step, tangents: Sequence[Instr | None]) -> Tangent:
+    def tangent(self, step: DerivativeStep, tangents: Sequence[Instr | None]) -> Tangent:
         """The tangent of that element."""
         if tangents[0] is None:
             return None
         return picked(step.e, step.operands[0], tangents[0], step.instr.window, self._order(step))
 
-    def cotangents(self, step: Step, cotangent: Tangent) -> Sequence[Contribution]:
+    def cotangents(self, step: DerivativeStep, cotangent: Tangent) -> Sequence[Contribution]:
         """The cotangent of each window, in that element's place."""
         e, x, g = step.e, step.operands[0], array_of(cotangent)
         dtype = x.array.dtype
@@ -165,7 +174,7 @@ class _WindowExtreme(Local):
         made = e.instruction("select-and-scatter", (x, g, e.constant(dtype, 0)), attrs)
         return [made, None]
 
-    def _order(self, step: Step) -> str:
+    def _order(self, step: DerivativeStep) -> str:
         return "GE" if monoid_of(step.instr.to_apply) == "maximum" else "LE"
 
 
@@ -239,7 +248,7 @@ _WINDOW_SUM = Linear(None, _window_sum)
 _WINDOW_EXTREME = _WindowExtreme()
 
 
-def _reduce_window(instr: Instr, wanted: Sequence[bool]) -> Rule:
+def _reduce_window(instr: Instr, wanted: Sequence[bool]) -> DerivativeRule:
     monoid = monoid_of(instr.to_apply)
     dims = instr.window.dims
     plain = all(d.base_dilation == d.window_dilation == 1 and not d.reversal for d in dims)
@@ -250,10 +259,10 @@ def _reduce_window(instr: Instr, wanted: Sequence[bool]) -> Rule:
     return _WINDOW_ANY
 
 
-class _SelectAndScatter(Local):
+class _SelectAndScatter(LocalRule):
     """Linear in the source: each of its elements goes where its window's chosen element is."""
 
-    def tangent(self, step: Step, tangents: Sequence[Instr | None]) -> Tangent:
+    def tangent(self, step: DerivativeStep, tangents: Sequence[Instr | None]) -> Tangent:
         """The same places, of the source's tangent."""
         operand, source, start = step.operands
         if tangents[1] is None and tangents[2] is None:
@@ -261,7 +270,7 @@ class _SelectAndScatter(Local):
         moved = or_zeros(step.e, tangents[1], source.array)
         return step.again([operand, moved, or_zeros(step.e, tangents[2], start.array)])
 
-    def cotangents(self, step: Step, cotangent: Tangent) -> Sequence[Contribution]:
+    def cotangents(self, step: DerivativeStep, cotangent: Tangent) -> Sequence[Contribution]:
         """What the cotangent has in the chosen places."""
         g, order = array_of(cotangent), step.instr.select.root_instruction.attrs.get("direction")
         if order not in ("GE", "LE"):
@@ -278,7 +287,7 @@ class _SelectAndScatter(Local):
 # --- sort ----------------------------------------------------------------------------------------
 
 
-class _Sort(Rule):
+class _Sort(DerivativeRule):
     """Derivatives move along, as further operands that nobody compares."""
 
     def _sorted(
@@ -349,7 +358,7 @@ def _ascending(e: Emitter, types: Sequence[DType]) -> HloComputation:
     return inner.build(result)
 
 
-REDUCTION_RULES: dict[str, Rule] = {
+REDUCTION_RULES: dict[str, DerivativeRule] = {
     "batch-norm-grad": Expansion(COMPOSED["batch-norm-grad"]),
     "batch-norm-inference": Expansion(COMPOSED["batch-norm-inference"]),
     "batch-norm-training": Expansion(COMPOSED["batch-norm-training"]),

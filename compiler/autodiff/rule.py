@@ -1,4 +1,4 @@
-"""What a derivative rule of an opcode is: `Rule`, and the kinds that most opcodes are of.
+"""What a derivative rule of an opcode is: `DerivativeRule`, and the kinds that most opcodes are of.
 
 A rule emits the operation itself and what its derivative needs. In reverse mode it returns a pullback,
 which is called later with the cotangent of the result and returns a contribution for each operand; in
@@ -66,7 +66,7 @@ class Scope(Protocol):
         """Which parts of a computation's result depend on the parts of its arguments that are set."""
 
 
-class Rule(ABC):
+class DerivativeRule(ABC):
     """The derivative of one opcode."""
 
     reason = ""
@@ -90,7 +90,7 @@ class Rule(ABC):
 
 
 @dataclass
-class Step:
+class DerivativeStep:
     """One operation on arrays that was emitted: as it was written, and what it takes and gives here."""
 
     e: Emitter
@@ -111,7 +111,7 @@ class Step:
         return self.e.instruction(self.instr.opcode, operands, attrs, self.instr.shape)
 
 
-class Local(Rule):
+class LocalRule(DerivativeRule):
     """An operation on arrays whose derivative needs no more than its operands and its result."""
 
     def vjp(
@@ -120,7 +120,9 @@ class Local(Rule):
         """Emit the operation; the pullback reads operands and result where they are."""
         value = scope.emit(instr, operands)
         wanted = [is_any(m) for m in masks]
-        step = Step(scope.emitter(instr), instr, [array_of(o) for o in operands], value, wanted)
+        step = DerivativeStep(
+            scope.emitter(instr), instr, [array_of(o) for o in operands], value, wanted
+        )
         return value, lambda cotangent: self.cotangents(step, cotangent)
 
     def jvp(
@@ -129,15 +131,17 @@ class Local(Rule):
         """Emit the operation, then its derivative."""
         value = scope.emit(instr, operands)
         wanted = [t is not None for t in tangents]
-        step = Step(scope.emitter(instr), instr, [array_of(o) for o in operands], value, wanted)
+        step = DerivativeStep(
+            scope.emitter(instr), instr, [array_of(o) for o in operands], value, wanted
+        )
         return value, self.tangent(step, [None if t is None else array_of(t) for t in tangents])
 
     @abstractmethod
-    def tangent(self, step: Step, tangents: Sequence[Instr | None]) -> Tangent:
+    def tangent(self, step: DerivativeStep, tangents: Sequence[Instr | None]) -> Tangent:
         """The result's tangent of the operands'."""
 
     @abstractmethod
-    def cotangents(self, step: Step, cotangent: Tangent) -> Sequence[Contribution]:
+    def cotangents(self, step: DerivativeStep, cotangent: Tangent) -> Sequence[Contribution]:
         """The operands' cotangents of the result's."""
 
 
@@ -146,41 +150,41 @@ Partial = Callable[..., Expr]
 multiplies by a factor of its own, so that it serves for tangents and cotangents."""
 
 
-class Elementwise(Local):
+class Elementwise(LocalRule):
     """Each element is a holomorphic (or real) function of the operands' elements: its partial derivatives."""
 
     def __init__(self, *partials: Partial | None) -> None:
         self.partials = partials
 
-    def _part(self, step: Step, number: int, derivative: Instr) -> Instr | None:
+    def _part(self, step: DerivativeStep, number: int, derivative: Instr) -> Instr | None:
         partial = self.partials[number]
         if partial is None:
             return None
         xs = [Expr(step.e, operand) for operand in step.operands]
         return partial(*xs, Expr(step.e, step.y), Expr(step.e, derivative)).instr
 
-    def tangent(self, step: Step, tangents: Sequence[Instr | None]) -> Tangent:
+    def tangent(self, step: DerivativeStep, tangents: Sequence[Instr | None]) -> Tangent:
         """The sum of what each operand's tangent makes."""
         parts = [None if t is None else self._part(step, i, t) for i, t in enumerate(tangents)]
         return tangent_sum(step.e, parts)
 
-    def cotangents(self, step: Step, cotangent: Tangent) -> Sequence[Contribution]:
+    def cotangents(self, step: DerivativeStep, cotangent: Tangent) -> Sequence[Contribution]:
         """The cotangent times each partial derivative."""
         g = array_of(cotangent)
         return [self._part(step, i, g) if w else None for i, w in enumerate(step.wanted)]
 
 
-Transpose = Callable[[Step, Instr], Sequence[Contribution]]
+Transpose = Callable[[DerivativeStep, Instr], Sequence[Contribution]]
 
 
-class Linear(Local):
+class Linear(LocalRule):
     """Linear in the operands at `places` together (all of them for None): tangents go the same way."""
 
     def __init__(self, places: Sequence[int] | None, transpose: Transpose) -> None:
         self.places = places
         self.transpose = transpose
 
-    def tangent(self, step: Step, tangents: Sequence[Instr | None]) -> Tangent:
+    def tangent(self, step: DerivativeStep, tangents: Sequence[Instr | None]) -> Tangent:
         """The operation, of the tangents."""
         places = range(len(tangents)) if self.places is None else self.places
         if all(tangents[i] is None for i in places):
@@ -191,18 +195,18 @@ class Linear(Local):
         ]
         return step.again(operands)
 
-    def cotangents(self, step: Step, cotangent: Tangent) -> Sequence[Contribution]:
+    def cotangents(self, step: DerivativeStep, cotangent: Tangent) -> Sequence[Contribution]:
         """The transposed operation, of the cotangent."""
         return self.transpose(step, array_of(cotangent))
 
 
-class Bilinear(Local):
+class Bilinear(LocalRule):
     """Linear in each of the first two operands."""
 
     def __init__(self, transpose: Transpose) -> None:
         self.transpose = transpose
 
-    def tangent(self, step: Step, tangents: Sequence[Instr | None]) -> Tangent:
+    def tangent(self, step: DerivativeStep, tangents: Sequence[Instr | None]) -> Tangent:
         """The product rule."""
         x, y, *rest = step.operands
         dx, dy = tangents[:2]
@@ -212,12 +216,12 @@ class Bilinear(Local):
         ]
         return tangent_sum(step.e, parts)
 
-    def cotangents(self, step: Step, cotangent: Tangent) -> Sequence[Contribution]:
+    def cotangents(self, step: DerivativeStep, cotangent: Tangent) -> Sequence[Contribution]:
         """Each operand's cotangent: a product of the cotangent and the other operand."""
         return self.transpose(step, array_of(cotangent))
 
 
-class Constant(Rule):
+class Constant(DerivativeRule):
     """The derivative is zero, wherever there is one."""
 
     def __init__(self, reason: str) -> None:
@@ -240,7 +244,7 @@ class Constant(Rule):
         return scope.emit(instr, operands), None
 
 
-class Refused(Rule):
+class Refused(DerivativeRule):
     """There is no derivative; differentiating what depends on the arguments raises `UnsupportedError`."""
 
     def __init__(self, reason: str) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from compiler.autodiff.reduction import monoid_of
 from compiler.autodiff.refusal import refused
-from compiler.autodiff.rule import Local, Step
+from compiler.autodiff.rule import DerivativeStep, LocalRule
 from compiler.autodiff.values import Contribution, Instr, Tangent, array_of, tangent_sum
 from compiler.hlo.builder import HloBuilder
 from compiler.hlo.dtypes import PRED, S32, DType
@@ -23,10 +23,10 @@ Weights = tuple[Weight, Weight]
 """What an element keeps of a derivative like it, and what an update gives of one like it."""
 
 
-class Scatter(Local):
+class ScatterRule(LocalRule):
     """By what becomes of an element and its update: sum, product, extreme, or the update."""
 
-    def tangent(self, step: Step, tangents: Sequence[Instr | None]) -> Tangent:
+    def tangent(self, step: DerivativeStep, tangents: Sequence[Instr | None]) -> Tangent:
         """What is kept of the operand's tangent, and the updates' tangents added up."""
         keeps, gives = self._weights(step)
         e, (target, indices, _) = step.e, step.operands
@@ -36,14 +36,14 @@ class Scatter(Local):
             given = _added(step, e.like(target, 0), indices, gives(tangents[2]))
         return tangent_sum(e, [kept, given])
 
-    def cotangents(self, step: Step, cotangent: Tangent) -> Sequence[Contribution]:
+    def cotangents(self, step: DerivativeStep, cotangent: Tangent) -> Sequence[Contribution]:
         """What is kept of the cotangent, and what updates have of it where they went."""
         keeps, gives = self._weights(step)
         g = array_of(cotangent)
         kept = keeps(g) if step.wanted[0] else None
         return [kept, None, gives(read_back(step, g)) if step.wanted[2] else None]
 
-    def _weights(self, step: Step) -> Weights:
+    def _weights(self, step: DerivativeStep) -> Weights:
         body = step.instr.to_apply
         if len(step.operands) != 3:
             raise refused(step.instr, "scatter of several arrays has no derivative; scatter each")
@@ -62,7 +62,7 @@ class Scatter(Local):
         )
 
 
-def _written(step: Step) -> Weights:
+def _written(step: DerivativeStep) -> Weights:
     """Elements that are written keep nothing; of their updates one stands there in the end."""
     e, (target, indices, update) = step.e, step.operands
     numbers = _numbers(e, update)
@@ -83,7 +83,7 @@ def _numbers(e: Emitter, update: Instr) -> Instr:
     return e.add(numbers, e.like(numbers, 1))
 
 
-def _extreme(step: Step) -> Weights:
+def _extreme(step: DerivativeStep) -> Weights:
     """The operand's element and its updates share alike where they are what came out."""
     e, (target, indices, update) = step.e, step.operands
     own = e.compare(target, step.y, "EQ")
@@ -103,7 +103,7 @@ def _extreme(step: Step) -> Weights:
     return keeps, gives
 
 
-def _product(step: Step) -> Weights:
+def _product(step: DerivativeStep) -> Weights:
     """Each times the other; indices are unique."""
     e, (target, indices, update) = step.e, step.operands
     body = e.scalar("multiply", target.array.dtype)
@@ -117,14 +117,14 @@ def _where(e: Emitter, flag: Instr) -> Weight:
 
 
 def _scattered(
-    step: Step, target: Instr, indices: Instr, update: Instr, body: HloComputation
+    step: DerivativeStep, target: Instr, indices: Instr, update: Instr, body: HloComputation
 ) -> Instr:
     """Updates of other arrays in the same places."""
     attrs = {k: v for k, v in step.instr.attrs.items() if k not in ("metadata", "to_apply")}
     return step.e.scatter((target,), indices, (update,), body, **attrs)
 
 
-def _added(step: Step, target: Instr, indices: Instr, update: Instr) -> Instr:
+def _added(step: DerivativeStep, target: Instr, indices: Instr, update: Instr) -> Instr:
     body = step.e.scalar("add", target.array.dtype)
     return _scattered(step, target, indices, update, body)
 
@@ -144,7 +144,7 @@ def _window_sizes(instr: Instr, update: Instr) -> tuple[int, ...]:
     return tuple(1 if d in gone else next(windows) for d in range(rank))
 
 
-def read_back(step: Step, g: Instr) -> Instr:
+def read_back(step: DerivativeStep, g: Instr) -> Instr:
     """What an array has in the places that a scatter's updates go to; zero for those left out."""
     e, instr = step.e, step.instr
     count = len(step.operands) // 2
@@ -164,7 +164,7 @@ def read_back(step: Step, g: Instr) -> Instr:
     return e.select(_fits(step, indices, sizes, read), read, e.like(read, 0))
 
 
-def _fits(step: Step, indices: Instr, sizes: Sequence[int], like: Instr) -> Instr:
+def _fits(step: DerivativeStep, indices: Instr, sizes: Sequence[int], like: Instr) -> Instr:
     """Whether the box of each update lies inside, in the shape of the updates."""
     e, instr = step.e, step.instr
     dims = step.operands[0].array.dims

@@ -11,9 +11,9 @@ from compiler.autodiff.linear_algebra import LINEAR_ALGEBRA_RULES
 from compiler.autodiff.loops import LOOP_RULES
 from compiler.autodiff.movement import MOVEMENT_RULES
 from compiler.autodiff.reduction import REDUCTION_RULES
-from compiler.autodiff.rule import Rule
+from compiler.autodiff.rule import DerivativeRule
 
-DERIVATIVES: dict[str, Rule] = {
+DERIVATIVES: dict[str, DerivativeRule] = {
     **COLLECTIVE_RULES,
     **CONTRACTION_RULES,
     **CONTROL_RULES,

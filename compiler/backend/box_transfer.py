@@ -10,7 +10,7 @@ from compiler.backend.index_scalars import emit_index
 from compiler.backend.transfer import (
     BoxTiles,
     HbmTiling,
-    Piece,
+    TransferPiece,
     box_pieces,
     box_tiles,
     granule_of_row,
@@ -62,7 +62,7 @@ def start_pieces(
     builder: LloBuilder,
     window: OperandWindow,
     tiles: tuple[HbmTiling, BoxTiles],
-    pieces: Sequence[Piece],
+    pieces: Sequence[TransferPiece],
     array: SReg,
     sregs: Mapping[Var, SReg],
     buffer: SReg,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from compiler.analysis.kernel_vmem import held_rows
 from compiler.backend.kernel_calls import Argument
-from compiler.backend.transfer import Piece, box_pieces, box_tiles, hbm_tiling
+from compiler.backend.transfer import TransferPiece, box_pieces, box_tiles, hbm_tiling
 from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import SReg
 from tpu_sim.isa.program import DmaDescriptor, DmaDim
@@ -31,7 +31,7 @@ class _Parts:
     """
 
     argument: int
-    piece: Piece
+    piece: TransferPiece
     outer: DmaDim
     units: int
 
@@ -104,7 +104,7 @@ class CarriedArrays:
             self._builder.emit("dma.wait", self._flag, 0)
 
 
-def _parts(argument: int, piece: Piece, steps: int) -> _Parts:
+def _parts(argument: int, piece: TransferPiece, steps: int) -> _Parts:
     """A transfer cut for a grid of so many steps."""
     whole = piece.descriptor
     if whole.dims:

@@ -16,7 +16,7 @@ from tpu_sim.isa.geometry import SUBLANES
 
 
 @dataclass(frozen=True)
-class Part:
+class ColumnPart:
     """One array of a block: a window and the sreg with its first row in it."""
 
     window: int
@@ -27,7 +27,9 @@ _TOGETHER = 8
 """Tiles copied in one turn of the innermost loop: loads and stores of several overlap."""
 
 
-def copy_columns(builder: LloBuilder, array: VmemArray, block: Part, *, to_array: bool) -> None:
+def copy_columns(
+    builder: LloBuilder, array: VmemArray, block: ColumnPart, *, to_array: bool
+) -> None:
     """Copy the f32[a, n, c] that a step has of an array, tile by tile."""
     b = builder
     (majors,) = array.majors
@@ -52,7 +54,7 @@ def copy_columns(builder: LloBuilder, array: VmemArray, block: Part, *, to_array
 def _copy(
     b: LloBuilder,
     array: VmemArray,
-    block: Part,
+    block: ColumnPart,
     places: tuple[SReg, SReg],
     row: SReg,
     count: int,

@@ -18,7 +18,7 @@ from compiler.analysis.buffer_assignment import Allocation, BufferAssignment
 from compiler.analysis.scalar_unit import runs_on_scalar_unit
 from compiler.analysis.trip_count import expected_trips
 from compiler.analysis.unread_starts import is_unread
-from compiler.backend.kernel_calls import Place, Rows, kernel_interface, no_kernel
+from compiler.backend.kernel_calls import BufferPlace, Rows, kernel_interface, no_kernel
 from compiler.backend.kernel_library import KernelLibrary
 from compiler.backend.scalar import ScalarEmitter
 from compiler.diagnostics import CompileError, UnsupportedError
@@ -147,17 +147,17 @@ class ControlLowering:
                 f"%{instr.name}: {interface.count} kernel arguments, SMEM holds {limit}", instr.span
             )
         for argument, place in zip(interface.operands, operands, strict=True):
-            if argument.place is Place.VMEM:
+            if argument.place is BufferPlace.VMEM:
                 continue
             value = self._address(place)
-            if argument.place is Place.SMEM:
+            if argument.place is BufferPlace.SMEM:
                 value = b.emit("sld", 0, smem_word(place))
             b.emit("sst", 0, argument.index, value)
         for argument, place in zip(interface.results, results, strict=True):
-            if argument.place is Place.VMEM:
+            if argument.place is BufferPlace.VMEM:
                 continue
             value = self._address(place)
-            if argument.place is Place.SMEM:
+            if argument.place is BufferPlace.SMEM:
                 value = b.sconst(smem_word(place))
             b.emit("sst", 0, argument.index, value)
         b.call(name, instr.name)

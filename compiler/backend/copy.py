@@ -6,7 +6,7 @@ from compiler.analysis.kernel_vmem import held_rows
 from compiler.analysis.tiled_layout import default_layout
 from compiler.backend.box_transfer import start_whole
 from compiler.backend.kernel import InPlace, lower_fusion
-from compiler.backend.kernel_calls import Argument, Place, Rows, kernel_interface
+from compiler.backend.kernel_calls import Argument, BufferPlace, Rows, kernel_interface
 from compiler.backend.kernel_options import KernelTarget
 from compiler.backend.transfer import hbm_tiling
 from compiler.backend.vector.arrays import whole_array
@@ -33,15 +33,15 @@ def lower_copy(
     interface = kernel_interface(copy, rows)
     builder.arg_count = interface.count
     (operand,), (result,) = interface.operands, interface.results
-    if Place.VMEM in (operand.place, result.place):
+    if BufferPlace.VMEM in (operand.place, result.place):
         return _between_memories(builder, operand, result)
     flag = builder.flag()
     source_address = builder.argument(operand.index)
     target_address = builder.argument(result.index)
-    if operand.place is Place.SMEM:  # the argument word holds the value itself
+    if operand.place is BufferPlace.SMEM:  # the argument word holds the value itself
         source_address = builder.sconst(operand.index)
         descriptor = DmaDescriptor(SMEM, HBM, 1)
-    elif result.place is Place.SMEM:
+    elif result.place is BufferPlace.SMEM:
         descriptor = DmaDescriptor(HBM, SMEM, 1)
     else:
         physical = _physical(source)
@@ -49,7 +49,7 @@ def lower_copy(
     number = builder.descriptor(descriptor)
     builder.emit("dma.start", number, source_address, target_address, flag, 0, 0, 0)
     builder.emit("dma.wait", flag, 0)
-    if result.place is Place.SMEM and source.dtype == PRED:
+    if result.place is BufferPlace.SMEM and source.dtype == PRED:
         builder.new_block()
         word = builder.emit("sld", target_address, 0)
         builder.emit("sst", target_address, 0, builder.sandi(word, 0xFF))
@@ -58,13 +58,13 @@ def lower_copy(
 
 def _between_memories(builder: LloBuilder, operand: Argument, result: Argument) -> LloKernel:
     """An array from HBM to where it stays in VMEM, or back, or to another place there."""
-    is_in = result.place is Place.VMEM
+    is_in = result.place is BufferPlace.VMEM
     inside, outside = (result, operand) if is_in else (operand, result)
-    if outside.place is Place.SMEM:
+    if outside.place is BufferPlace.SMEM:
         raise UnsupportedError(f"kernel {builder.name}: a copy from VMEM to SMEM; copy through HBM")
     rows = held_rows(inside.shape, inside.shape.dims)
     window = builder.window_at(inside.row, "kept", rows)
-    if outside.place is Place.VMEM:
+    if outside.place is BufferPlace.VMEM:
         return _within_vmem(builder, builder.window_at(outside.row, "source", rows), window, result)
     flag = builder.flag()
     address = builder.argument(outside.index)

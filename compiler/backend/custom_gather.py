@@ -164,16 +164,16 @@ class ResidentGather:
         d = self.dims
         batch = tuple(index[i] for i in d.batch_dims)
         offsets = dict(zip(d.window_dims, (index[i] for i in d.offset_dims), strict=True))
-        places: list[Place] = []
+        places: list[Coordinate] = []
         for dim in range(d.operand.array.rank):
-            place = Place(offsets.get(dim, const(0)))
+            place = Coordinate(offsets.get(dim, const(0)))
             if dim in d.operand_batch:
                 position = d.indices_batch[d.operand_batch.index(dim)]
                 skipped = d.vector_dim < position
-                place = Place(batch[position - (1 if skipped else 0)])
+                place = Coordinate(batch[position - (1 if skipped else 0)])
             elif dim in d.start_map:
                 start = self._start(emitter, batch, d.start_map.index(dim), dim)
-                place = Place(place.known, start)
+                place = Coordinate(place.known, start)
             places.append(place)
         return load_at(emitter, emitter.bindings[d.operand], places)
 
@@ -191,7 +191,7 @@ class ResidentGather:
 
 
 @dataclass(frozen=True)
-class Place:
+class Coordinate:
     """A coordinate: a known expression plus, maybe, a vector of integers."""
 
     known: Expr
@@ -206,7 +206,9 @@ class Place:
         return self.data if is_zero else emitter.ops.iadd(self.data, known)
 
 
-def word_of(emitter: VectorEmitter, array: VmemArray, places: list[Place]) -> tuple[VReg, VReg]:
+def word_of(
+    emitter: VectorEmitter, array: VmemArray, places: list[Coordinate]
+) -> tuple[VReg, VReg]:
     """The word of a whole array's buffer that holds the element at computed coordinates, and its part
     of the word (-1 where elements are words)."""
     ops = emitter.ops
@@ -229,7 +231,7 @@ def word_of(emitter: VectorEmitter, array: VmemArray, places: list[Place]) -> tu
         tile = tile if tile < 0 else ops.imul_constant(tile, size)
         if place.data >= 0:
             tile = place.data if tile < 0 else ops.iadd(tile, place.data)
-    total = Place(major, tile).vector(emitter)
+    total = Coordinate(major, tile).vector(emitter)
     total = ops.imul_constant(total, array.row_tiles)
     total = ops.iadd(total, ops.emit("vshri", row, shift))
     total = ops.imul_constant(total, array.col_tiles)
@@ -241,7 +243,7 @@ def word_of(emitter: VectorEmitter, array: VmemArray, places: list[Place]) -> tu
     return ops.iadd(word, ops.emit("vshli", total, 10)), part
 
 
-def load_at(emitter: VectorEmitter, array: VmemArray, places: list[Place]) -> int:
+def load_at(emitter: VectorEmitter, array: VmemArray, places: list[Coordinate]) -> int:
     """An indexed load of the elements of a whole array at computed coordinates."""
     ops, values = emitter.ops, emitter.index_values
     word, part = word_of(emitter, array, places)

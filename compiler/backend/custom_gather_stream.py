@@ -25,7 +25,7 @@ from compiler.backend.custom import CustomKernel
 from compiler.backend.grid_loop import GridLoop, StepContext
 from compiler.backend.index_scalars import emit_clamp, emit_index
 from compiler.backend.index_words import IndexForm, IndexWords, staged_vectors
-from compiler.backend.row_update import Replacement, RowUpdate
+from compiler.backend.row_update import RowReplacement, RowUpdate
 from compiler.backend.scatter_cut import around, smaller
 from compiler.backend.slice_parts import SliceParts, step_origin
 from compiler.backend.vector.arrays import VmemArray
@@ -236,7 +236,7 @@ class StreamedGather:
                 offset = self.parts.origin[dim] + (offsets[dim] if dim != last else const(0))
                 places.append(b.ssub(emit_index(b, offset, emitter.sregs), low))
             width = self.cut.pieces[last]
-            row = RowUpdate(emitter, Replacement(), [target], [places])
+            row = RowUpdate(emitter, RowReplacement(), [target], [places])
             row.emit(
                 [self.dims.operand],
                 lambda lane: (

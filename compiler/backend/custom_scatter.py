@@ -39,7 +39,7 @@ from compiler.backend.element_cut import element_cut
 from compiler.backend.grid_loop import GridLoop, StepContext
 from compiler.backend.index_scalars import emit_clamp, emit_index
 from compiler.backend.index_words import IndexForm, IndexWords, held_vectors
-from compiler.backend.kernel_calls import Argument, Place
+from compiler.backend.kernel_calls import Argument, BufferPlace
 from compiler.backend.scatter_cut import ScatterCutter
 from compiler.backend.scatter_update_rows import OneUpdate, UpdateRows
 from compiler.backend.slice_parts import SliceParts, step_origin
@@ -61,16 +61,16 @@ def emit_scatter(kernel: CustomKernel) -> None:
     dims = scatter_dims(kernel.root)
     is_wide = has_numbers_last(dims)
     assert is_wide or is_canonical(dims), f"%{kernel.root.name}: no canonical scatter"
-    stays = any(result.place is Place.VMEM for result in kernel.interface.results)
+    stays = any(result.place is BufferPlace.VMEM for result in kernel.interface.results)
     may_go = is_wide or kernel.options.elements_together
     cut = element_cut(dims, kernel.chip, stays=stays) if may_go else None
     if cut is not None:
         ElementScatter(kernel, dims, cut).emit()
         return
-    Scatter(kernel, dims).emit()
+    ScatterEmitter(kernel, dims).emit()
 
 
-class Scatter:
+class ScatterEmitter:
     """Emits one scatter."""
 
     def __init__(self, kernel: CustomKernel, dims: ScatterDims) -> None:
@@ -81,7 +81,7 @@ class Scatter:
         self.arguments = dict(zip(kernel.body.parameters, kernel.interface.operands, strict=True))
         words = kernel.smem.capacity - kernel.smem.base
         in_place = bool(kernel.in_place)
-        stays = any(result.place is Place.VMEM for result in kernel.interface.results)
+        stays = any(result.place is BufferPlace.VMEM for result in kernel.interface.results)
         cutter = ScatterCutter(dims, kernel.chip, in_place=in_place, smem_words=words, stays=stays)
         self.cut = cutter.cut()
         self.windows = cutter.windows
@@ -288,7 +288,7 @@ class Scatter:
     def _is_there(self, operand: HloInstruction, result: Argument) -> bool:
         """Whether an operand that stays in VMEM lies where the result does."""
         source = self.arguments.get(operand)
-        return source is not None and source.place is Place.VMEM and source.row == result.row
+        return source is not None and source.place is BufferPlace.VMEM and source.row == result.row
 
     def _is_straight(self, targets: Sequence[VmemArray]) -> bool:
         """Whether an update is one row or matrix of few tiles: several go through one body."""

@@ -27,7 +27,7 @@ from compiler.analysis.indexing_boxes import Box, round_to_tiles, whole_box
 from compiler.analysis.kernel_vmem import GUARD_ROWS
 from compiler.analysis.scatter_dims import ScatterDims
 from compiler.analysis.windows import DerivedVar, OperandWindow, WindowPlan, grid_dim
-from compiler.backend.custom_gather import Place, word_of
+from compiler.backend.custom_gather import Coordinate, word_of
 from compiler.backend.element_cut import (
     VREG,
     ElementCut,
@@ -36,7 +36,7 @@ from compiler.backend.element_cut import (
     register_rows,
 )
 from compiler.backend.grid_loop import GridLoop, StepContext
-from compiler.backend.kernel_calls import Place as Memory
+from compiler.backend.kernel_calls import BufferPlace
 from compiler.backend.vector.arrays import VmemArray
 from compiler.backend.vector.index_values import LANE, SUBLANE
 from compiler.backend.vector.meeting import brought_together, neutral_of
@@ -182,7 +182,7 @@ class ElementScatter:
         """Whether an operand that stays in VMEM lies where the result does."""
         source = self.arguments.get(self.dims.operand)
         (result,) = self.kernel.interface.results
-        return source is not None and source.place is Memory.VMEM and source.row == result.row
+        return source is not None and source.place is BufferPlace.VMEM and source.row == result.row
 
     def _once(self, emitter: VectorEmitter, counter: SReg, step: int, target: VmemArray) -> None:
         """The operand, and what the tables hold, into the result, at the given step."""
@@ -259,9 +259,11 @@ class ElementScatter:
         """Which word of the operand each update means, and whether there is such a one."""
         ops, d = emitter.ops, self.dims
         is_there = -1
-        places = [Place(const(0)) for _ in range(d.operand.array.rank)]
+        places = [Coordinate(const(0)) for _ in range(d.operand.array.rank)]
         for dim, inside_window in zip(d.operand_window_dims, window, strict=True):
-            places[dim] = Place(inside_window - self.part_origin if dim == 0 else inside_window)
+            places[dim] = Coordinate(
+                inside_window - self.part_origin if dim == 0 else inside_window
+            )
         for component, dim in enumerate(d.index_map):
             at = (position,) if d.indices.array.rank == 1 else (const(component), position)
             start = emitter.emit(d.indices, at)
@@ -273,7 +275,7 @@ class ElementScatter:
                 start = ops.isub(start, first)
                 is_own = ops.compare("lt", "u32", start, ops.integer(self.cut.part))
                 is_there = ops.both(is_there, is_own)
-            places[dim] = Place(const(0), start)
+            places[dim] = Coordinate(const(0), start)
         word, _ = word_of(emitter, target, places)
         return ops.select(is_there, word, ops.integer(0)), is_there
 

@@ -12,7 +12,7 @@ from compiler.analysis.dot_parts import DotParts
 from compiler.analysis.window_search import plan_update
 from compiler.backend.custom import CustomKernel
 from compiler.backend.grid_loop import GridLoop
-from compiler.backend.kernel_calls import Argument, Place
+from compiler.backend.kernel_calls import Argument, BufferPlace
 from compiler.backend.scalar_bindings import bind_scalars
 from compiler.backend.stages import StageEmitter
 from compiler.backend.transfer import hbm_tiling
@@ -29,7 +29,7 @@ def emit_update(kernel: CustomKernel) -> None:
     (result,) = kernel.interface.results
     if operand.opcode == "parameter":
         number = kernel.body.parameters.index(operand)
-        stays = result.place is Place.VMEM  # where the operand does, by the rules of aliasing
+        stays = result.place is BufferPlace.VMEM  # where the operand does, by the rules of aliasing
         if not stays and (0, number) not in kernel.in_place:
             _copy_operand(kernel, arguments[number], result)
         arguments[number] = replace(arguments[number], index=result.index)

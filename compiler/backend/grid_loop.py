@@ -27,12 +27,12 @@ from compiler.analysis.windows import DerivedVar, GridDim, OperandWindow, Window
 from compiler.backend.box_transfer import start_pieces
 from compiler.backend.carried import CarriedArrays
 from compiler.backend.index_scalars import emit_clamp, emit_index
-from compiler.backend.kernel_calls import Argument, Place
+from compiler.backend.kernel_calls import Argument, BufferPlace
 from compiler.backend.transfer import (
     BoxTiles,
     HbmTiling,
-    Piece,
     PieceMaker,
+    TransferPiece,
     box_pieces,
     box_tiles,
     hbm_tiling,
@@ -61,7 +61,7 @@ class Stream:
     slots: int
     window_id: int
     flag: int
-    pieces: list[Piece]
+    pieces: list[TransferPiece]
     is_view: bool = False
     slot: SReg = 0
 
@@ -136,16 +136,16 @@ class GridLoop:
         depends = self.plan.moving_dims(window.origin)
         slots = 2 if depends else 1
         name = f"{'in' if is_input else 'out'}.{window.node.name}"
-        if argument.place is Place.VMEM:
+        if argument.place is BufferPlace.VMEM:
             rows = held_rows(window.shape, window.shape.dims)
             window_id = b.window_at(argument.row, name, rows)
             return Stream(
                 window, argument.index, is_input, depends, tiling, box, 1, window_id, -1, [], True
             )
         window_id = b.window(name, slots * box.vmem_rows + self.guard_rows)
-        if argument.place is Place.SMEM:
+        if argument.place is BufferPlace.SMEM:
             assert not is_input, "SMEM operands are values, they have no window"
-            pieces = [Piece(DmaDescriptor(VMEM, SMEM, 1, (), window_id), 0, 0)]
+            pieces = [TransferPiece(DmaDescriptor(VMEM, SMEM, 1, (), window_id), 0, 0)]
         else:
             pieces = (
                 self._pieces(tiling, box, window_id, to_vmem=is_input)

@@ -23,7 +23,7 @@ from compiler.hlo.shape import ArrayShape, TupleShape, leaves
 Rows = tuple[int, ...]
 
 
-class Place(enum.Enum):
+class BufferPlace(enum.Enum):
     """Where a kernel finds an operand or leaves a result."""
 
     HBM = "hbm"
@@ -37,7 +37,7 @@ class Argument:
 
     index: int
     shape: ArrayShape
-    place: Place
+    place: BufferPlace
     row: int = -1
 
 
@@ -77,8 +77,8 @@ def kernel_interface(instr: HloInstruction, rows: Rows = ()) -> KernelInterface:
 def _argument(index: int, shape: ArrayShape, rows: Iterator[int]) -> Argument:
     space = memory_space(shape)
     if space == VMEM:
-        return Argument(index, shape, Place.VMEM, next(rows))
-    return Argument(index, shape, Place.SMEM if space == SMEM else Place.HBM)
+        return Argument(index, shape, BufferPlace.VMEM, next(rows))
+    return Argument(index, shape, BufferPlace.SMEM if space == SMEM else BufferPlace.HBM)
 
 
 def no_kernel(instr: HloInstruction, fusion: HloInstruction | None = None) -> UnsupportedError:

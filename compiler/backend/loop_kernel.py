@@ -41,7 +41,7 @@ from compiler.backend.grid_loop import StepContext
 from compiler.backend.kernel import dot_flops
 from compiler.backend.kernel_library import KernelLibrary
 from compiler.backend.loop_streams import LoopStreams
-from compiler.backend.row_update import Replacement, RowUpdate
+from compiler.backend.row_update import RowReplacement, RowUpdate
 from compiler.backend.scalar_bindings import bind_starts
 from compiler.backend.stages import StageEmitter
 from compiler.backend.tile_update import TileUpdate, can_update_tiles
@@ -309,10 +309,10 @@ class LoopKernel(ControlLowering):
                 offsets.append(var(variable) if size > 1 else const(0))
                 places[d] = b.sadd(places[d], counter)
             if is_matrix:
-                tiles = TileUpdate(emitter, Replacement(), [target], [places[:-2]])
+                tiles = TileUpdate(emitter, RowReplacement(), [target], [places[:-2]])
                 tiles.emit([update], lambda row, col: (*offsets, row, col))
             else:
-                row = RowUpdate(emitter, Replacement(), [target], [places])
+                row = RowUpdate(emitter, RowReplacement(), [target], [places])
                 row.emit([update], lambda lane: (*offsets, lane), dims[-1])
 
     def _scratch(self, name: str, shape: ArrayShape) -> VmemArray:

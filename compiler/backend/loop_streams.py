@@ -20,7 +20,7 @@ from compiler.analysis.loop_stacks import Stack, read_window, ring_buffers, writ
 from compiler.analysis.windows import OperandWindow
 from compiler.backend.box_transfer import granule_offset
 from compiler.backend.index_scalars import emit_clamp, emit_index
-from compiler.backend.transfer import Piece, box_pieces, box_tiles, hbm_tiling
+from compiler.backend.transfer import TransferPiece, box_pieces, box_tiles, hbm_tiling
 from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray, whole_array
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape
@@ -49,7 +49,7 @@ class _Slabs(ABC):
         self.window_rows = count + GUARD_ROWS
         self.window_id = b.window(name, self.window_rows)
         b.needs_rows(self.window_id, count, GUARD_ROWS)
-        self._pieces: list[Piece] = box_pieces(tiling, box, self.window_id, to_vmem=to_vmem)
+        self._pieces: list[TransferPiece] = box_pieces(tiling, box, self.window_id, to_vmem=to_vmem)
         assert all(piece.dynamic_limit < 0 for piece in self._pieces), "a slab has whole matrices"
         self._flag = b.flag(buffers)
         strides = zip(

@@ -41,7 +41,7 @@ class Combiner(Protocol):
         """The state as it is stored."""
 
 
-class Replacement:
+class RowReplacement:
     """New elements take the place of old ones."""
 
     def combine(self, ops: Ops, a: State, b: State) -> State:

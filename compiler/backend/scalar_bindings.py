@@ -6,7 +6,7 @@ from compiler.analysis.fusion_body import FusionBody
 from compiler.analysis.indexing import Var
 from compiler.analysis.indexing_maps import start_operand, start_variable
 from compiler.backend.index_scalars import emit_clamp
-from compiler.backend.kernel_calls import Argument, Place
+from compiler.backend.kernel_calls import Argument, BufferPlace
 from compiler.backend.scalar import ScalarEmitter
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
@@ -20,7 +20,7 @@ def bind_scalars(
     """Values of SMEM operands and of dynamic start indices; the start variables' sregs."""
     scalars: dict[HloInstruction, SReg] = {}
     for parameter, argument in zip(body.parameters, operands, strict=True):
-        if argument.place is Place.SMEM:
+        if argument.place is BufferPlace.SMEM:
             scalars[parameter] = builder.argument(argument.index)
     return scalars, bind_starts(builder, body, scalars)
 

@@ -128,7 +128,7 @@ def box_tiles(shape: ArrayShape, extent: tuple[int, ...]) -> BoxTiles:
 
 
 @dataclass(frozen=True)
-class Piece:
+class TransferPiece:
     """One transfer of a box: a descriptor, offsets to add to both addresses, a dynamic count.
 
     `dynamic_limit` is -1, or the number of vreg row tiles of the array that have this piece: then
@@ -146,11 +146,13 @@ class PieceMaker(Protocol):
 
     def __call__(
         self, tiling: HbmTiling, box: BoxTiles, window: int, *, to_vmem: bool
-    ) -> list[Piece]:
+    ) -> list[TransferPiece]:
         """The transfers."""
 
 
-def box_pieces(tiling: HbmTiling, box: BoxTiles, window: int, *, to_vmem: bool) -> list[Piece]:
+def box_pieces(
+    tiling: HbmTiling, box: BoxTiles, window: int, *, to_vmem: bool
+) -> list[TransferPiece]:
     """The transfers that move a box between HBM and `window`.
 
     A vreg tile at the array's lower edge may have fewer HBM row tiles than the others; these
@@ -167,11 +169,11 @@ def box_pieces(tiling: HbmTiling, box: BoxTiles, window: int, *, to_vmem: bool) 
             pieces.append(_piece(tiling, box, window, part, full_rows, to_vmem))
         return pieces
     dynamic = _piece(tiling, box, window, (remainder, tiling.ratio), -1, to_vmem)
-    piece = Piece(dynamic.descriptor, dynamic.hbm_offset, dynamic.vmem_offset, full_rows)
+    piece = TransferPiece(dynamic.descriptor, dynamic.hbm_offset, dynamic.vmem_offset, full_rows)
     return [*pieces, piece]
 
 
-def row_pieces(tiling: HbmTiling, box: BoxTiles, window: int) -> list[Piece]:
+def row_pieces(tiling: HbmTiling, box: BoxTiles, window: int) -> list[TransferPiece]:
     """The transfer to `window` of one granule of every tile of a box one tile high.
 
     Addresses of the granule within its tile are added when it starts (`granule_of_row`).
@@ -186,7 +188,7 @@ def row_pieces(tiling: HbmTiling, box: BoxTiles, window: int) -> list[Piece]:
         step *= extent
     merged, chunk = _merge(dims, 1)
     counts = tuple(DmaDim(*dim) for dim in merged)
-    return [Piece(DmaDescriptor(HBM, VMEM, chunk, counts, window), 0, 0)]
+    return [TransferPiece(DmaDescriptor(HBM, VMEM, chunk, counts, window), 0, 0)]
 
 
 def granule_of_row(tiling: HbmTiling, row: Expr) -> tuple[Expr, Expr]:
@@ -196,7 +198,9 @@ def granule_of_row(tiling: HbmTiling, row: Expr) -> tuple[Expr, Expr]:
     return tile * tiling.row_stride + place % tiling.granules, place
 
 
-def column_pieces(tiling: HbmTiling, box: BoxTiles, window: int, *, to_vmem: bool) -> list[Piece]:
+def column_pieces(
+    tiling: HbmTiling, box: BoxTiles, window: int, *, to_vmem: bool
+) -> list[TransferPiece]:
     """`box_pieces` for a window whose column tiles lie one after the other, each with all its rows.
 
     The box has all rows of the array, whose elements are of 32 bits.
@@ -215,7 +219,7 @@ def _piece(
     rows: int,
     to_vmem: bool,
     is_by_columns: bool = False,
-) -> Piece:
+) -> TransferPiece:
     """Row tiles j in ``part`` of every vreg tile of the box; `rows` -1 means the count c0."""
     g = tiling.granules
     first, last = part
@@ -241,7 +245,7 @@ def _piece(
         tuple(DmaDim(d[0], s[0], s[1]) for d, s in zip(merged, sides, strict=True)),
         window,
     )
-    return Piece(descriptor, first * tiling.row_stride, first * g)
+    return TransferPiece(descriptor, first * tiling.row_stride, first * g)
 
 
 def _merge(dims: list[tuple[int, int, int]], chunk: int) -> tuple[list[tuple[int, int, int]], int]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from compiler.autodiff.values import Instr, Value
-from compiler.batching.step import Rule, Step, local, plus_batch, shifted
+from compiler.batching.step import BatchedStep, Rule, local, plus_batch, shifted
 from compiler.passes.expanders.convolution_groups import batch_groups_to_features
 from compiler.rewrite.emitter import Emitter
 
 
-def _dot(step: Step) -> Value:
+def _dot(step: BatchedStep) -> Value:
     i = step.instr
     names = ("lhs_batch_dims", "lhs_contracting_dims"), ("rhs_batch_dims", "rhs_contracting_dims")
     attrs: dict[str, object] = {}
@@ -52,7 +52,7 @@ def split(e: Emitter, x: Instr, dim: int, size: int) -> Instr:
     return to_front(e, e.reshape(x, dims), dim)
 
 
-def _convolution(step: Step) -> Value:
+def _convolution(step: BatchedStep) -> Value:
     """Examples with the same kernel are more of a batch, others more groups of features."""
     e, i, labels, size = step.e, step.instr, step.instr.dim_labels, step.size
     if i.batch_group_count != 1:
@@ -69,7 +69,7 @@ def _convolution(step: Step) -> Value:
     return split(e, made, labels.output_feature, size)
 
 
-def _as_groups_of_features(step: Step) -> Value:
+def _as_groups_of_features(step: BatchedStep) -> Value:
     """Groups of the batch first become groups of features."""
     _, e = step.scope.within(step.instr, "convolution_groups")
     parameters = [e.parameter(o.array) for o in step.instr.operands]

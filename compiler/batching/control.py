@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from compiler.autodiff.loops import unpacked_parameter
-from compiler.autodiff.rule import Rule as DerivativeRule
+from compiler.autodiff.rule import DerivativeRule
 from compiler.autodiff.rule_names import DERIVATIVE
 from compiler.autodiff.values import (
     Instr,

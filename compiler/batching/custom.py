@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from compiler.autodiff.rule import Pullback, Rule
+from compiler.autodiff.rule import DerivativeRule, Pullback
 from compiler.autodiff.rule import Scope as DerivativeScope
 from compiler.autodiff.rule_names import DERIVATIVE
 from compiler.autodiff.values import (
@@ -30,10 +30,12 @@ from compiler.rewrite.emitter import Emitter
 MakeScope = Callable[[Emitter], Scope]
 
 
-class BatchedRule(Rule):
+class BatchedRule(DerivativeRule):
     """The rule of a call of one example, which `call` is, for many."""
 
-    def __init__(self, call: Instr, rule: Rule, flags: Sequence[bool], scope: MakeScope) -> None:
+    def __init__(
+        self, call: Instr, rule: DerivativeRule, flags: Sequence[bool], scope: MakeScope
+    ) -> None:
         self.call, self.rule, self.flags, self.scope = call, rule, flags, scope
 
     def mask(self, scope: DerivativeScope, instr: Instr, masks: Sequence[Mask]) -> Mask:
@@ -117,7 +119,11 @@ class BatchedRule(Rule):
 
 
 def batched_call(
-    scope: Scope, instr: Instr, operands: Sequence[Value], flags: Sequence[Mask], rule: Rule
+    scope: Scope,
+    instr: Instr,
+    operands: Sequence[Value],
+    flags: Sequence[Mask],
+    rule: DerivativeRule,
 ) -> tuple[Value, Mask]:
     """The call of a batched callee, which carries the rule for many."""
     e = scope.emitter(instr)

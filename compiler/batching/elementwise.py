@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from compiler.autodiff.values import Value
-from compiler.batching.step import Rule, Step, local, plus_batch, shifted
+from compiler.batching.step import BatchedStep, Rule, local, plus_batch, shifted
 from compiler.hlo.dtypes import PRED
 from compiler.hlo.opcodes import Trait, with_trait
 
 
-def _elementwise(step: Step) -> Value:
+def _elementwise(step: BatchedStep) -> Value:
     """Operands get the batch dimension; scalars beside arrays (of clamp, of select) may stay."""
     rank = len(step.instr.array.dims)
     dims = (step.size, *step.instr.array.dims)
@@ -22,11 +22,11 @@ def _elementwise(step: Step) -> Value:
     return step.again(operands)
 
 
-def _same_dims(step: Step) -> Value:
+def _same_dims(step: BatchedStep) -> Value:
     return step.again(step.xs)
 
 
-def _pad(step: Step) -> Value:
+def _pad(step: BatchedStep) -> Value:
     """A batched padding value is put where padding is, which padded truths say."""
     e, padding = step.e, ((0, 0, 0), *step.instr.padding)
     x = step.batched(0)
@@ -38,11 +38,11 @@ def _pad(step: Step) -> Value:
     return e.select(inside, padded, e.broadcast(step.xs[1], padded.array.dims, (0,)))
 
 
-def _concatenate(step: Step) -> Value:
+def _concatenate(step: BatchedStep) -> Value:
     return step.again(step.all_batched(), {"dimensions": shifted(step.instr.dimensions)})
 
 
-def _slice(step: Step) -> Value:
+def _slice(step: BatchedStep) -> Value:
     return step.again(step.xs, {"slice": ((0, step.size, 1), *step.instr.slice)})
 
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from compiler.autodiff.scatter import take_update
 from compiler.autodiff.values import Instr, Value
-from compiler.batching.step import Rule, Step, local, plus_batch, shifted
+from compiler.batching.step import BatchedStep, Rule, local, plus_batch, shifted
 
 
-def _starts(step: Step, first: int) -> Instr:
+def _starts(step: BatchedStep, first: int) -> Instr:
     """Batched start indices as s32[size, rank] (or their own integer type)."""
     e = step.e
     starts = [step.batched(i) for i in range(first, len(step.xs))]
@@ -18,11 +18,11 @@ def _starts(step: Step, first: int) -> Instr:
     return e.join([e.reshape(s, (step.size, 1)) for s in starts], 1)
 
 
-def _is_fixed(step: Step, first: int) -> bool:
+def _is_fixed(step: BatchedStep, first: int) -> bool:
     return not any(step.flags[first:])
 
 
-def _with_zero(step: Step, first: int) -> list[Instr]:
+def _with_zero(step: BatchedStep, first: int) -> list[Instr]:
     """Start indices that are the same for all examples, behind the batch's own zero."""
     starts = step.xs[first:]
     if len(starts) == 1 and starts[0].array.rank == 1:
@@ -46,7 +46,7 @@ def _box(rank: int, sizes: Sequence[int]) -> dict[str, object]:
     }
 
 
-def _dynamic_slice(step: Step) -> Value:
+def _dynamic_slice(step: BatchedStep) -> Value:
     sizes = step.instr.dynamic_slice_sizes
     x = step.batched(0)
     if _is_fixed(step, 1):
@@ -54,7 +54,7 @@ def _dynamic_slice(step: Step) -> Value:
     return step.e.gather(x, _starts(step, 1), **_box(len(sizes), sizes))
 
 
-def _dynamic_update_slice(step: Step) -> Value:
+def _dynamic_update_slice(step: BatchedStep) -> Value:
     """With batched starts a scatter, whose indices are clamped as a slice's are."""
     e, x, update = step.e, step.batched(0), step.batched(1)
     if _is_fixed(step, 2):
@@ -72,7 +72,7 @@ def _dynamic_update_slice(step: Step) -> Value:
     )  # fmt: skip
 
 
-def _gather(step: Step) -> Value:
+def _gather(step: BatchedStep) -> Value:
     i = step.instr
     if not step.flags[1]:
         attrs: dict[str, object] = {
@@ -100,7 +100,7 @@ def _gather(step: Step) -> Value:
     return step.again(step.xs, attrs)
 
 
-def _scatter(step: Step) -> Value:
+def _scatter(step: BatchedStep) -> Value:
     i, count = step.instr, len(step.xs) // 2
     operands = step.all_batched()
     attrs: dict[str, object] = {

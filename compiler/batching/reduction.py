@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from compiler.autodiff.values import Instr, Mask, Value
 from compiler.batching.loop import one_by_one
-from compiler.batching.step import Rule, Scope, Step, local, shifted
+from compiler.batching.step import BatchedStep, Rule, Scope, local, shifted
 from compiler.hlo.attributes import Window, WindowDim
 from compiler.hlo.cloning import clone
 from compiler.passes.expanders.scan_expander import scan_expansion
@@ -26,22 +26,22 @@ def _with_fixed_starts(rule: Rule) -> Rule:
     return chosen
 
 
-def _arrays(step: Step) -> list[Instr]:
+def _arrays(step: BatchedStep) -> list[Instr]:
     """The arrays batched, the scalars behind them as they are."""
     half = (len(step.xs) + 1) // 2
     return [*(step.batched(i) for i in range(half)), *step.xs[half:]]
 
 
-def _reduce(step: Step) -> Value:
+def _reduce(step: BatchedStep) -> Value:
     return step.again(_arrays(step), {"dimensions": shifted(step.instr.dimensions)})
 
 
-def _windowed(step: Step) -> Value:
+def _windowed(step: BatchedStep) -> Value:
     window = Window((WindowDim(1), *step.instr.window.dims))
     return step.again(_arrays(step), {"window": window})
 
 
-def _sort(step: Step) -> Value:
+def _sort(step: BatchedStep) -> Value:
     dims = {"dimensions": shifted(step.instr.dimensions)}
     return step.again(step.all_batched(), dims)
 

@@ -44,7 +44,7 @@ Rule = Callable[[Scope, Instr, Sequence[Value], Sequence[Mask]], tuple[Value, Ma
 
 
 @dataclass
-class Step:
+class BatchedStep:
     """One operation on arrays, some of them batched."""
 
     scope: Scope
@@ -96,7 +96,7 @@ def everywhere(shape: Shape) -> Mask:
     return True
 
 
-def local(function: Callable[[Step], Value]) -> Rule:
+def local(function: Callable[[BatchedStep], Value]) -> Rule:
     """A rule for operations on arrays, all of whose results are batched."""
 
     def rule(
@@ -104,7 +104,9 @@ def local(function: Callable[[Step], Value]) -> Rule:
     ) -> tuple[Value, Mask]:
         arrays = [array_of(operand) for operand in operands]
         assert all(isinstance(flag, bool) for flag in flags)
-        step = Step(scope, scope.emitter(instr), instr, arrays, [bool(flag) for flag in flags])
+        step = BatchedStep(
+            scope, scope.emitter(instr), instr, arrays, [bool(flag) for flag in flags]
+        )
         return function(step), everywhere(instr.shape)
 
     return rule

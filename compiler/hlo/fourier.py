@@ -32,7 +32,7 @@ MOST_DIRECT = 127
 
 
 @dataclass(frozen=True)
-class Stage:
+class FourierStage:
     """One stage; its roots are at `first_root` of `roots`, cosines before sines, then by t, k."""
 
     done: int
@@ -65,12 +65,12 @@ def direct_group(n: int) -> int:
 
 
 @lru_cache(maxsize=256)
-def stages(n: int) -> tuple[Stage, ...]:
+def stages(n: int) -> tuple[FourierStage, ...]:
     """The stages of a length: as few as can be, the greatest radix first. None if it is not smooth."""
-    found: list[Stage] = []
+    found: list[FourierStage] = []
     done, first = 1, 0
     for radix in _radices(n):
-        stage = Stage(done, radix, n // (done * radix), first)
+        stage = FourierStage(done, radix, n // (done * radix), first)
         found.append(stage)
         done, first = done * radix, first + 2 * stage.root_count
     return tuple(found)

@@ -34,7 +34,7 @@ def may_sort(major: int, rows: int, columns: int, lanes: int) -> bool:
 
 
 @dataclass(frozen=True)
-class Exchange:
+class CompareExchange:
     """Partners are ``1 << bit`` apart; blocks of ``1 << level`` are merged."""
 
     bit: int
@@ -42,12 +42,12 @@ class Exchange:
 
 
 @dataclass(frozen=True)
-class Pass:
+class NetworkPass:
     """Exchanges of positions that differ in the bits from `low` on to `high`, the first excluded."""
 
     low: int
     high: int
-    exchanges: tuple[Exchange, ...]
+    exchanges: tuple[CompareExchange, ...]
 
     @property
     def is_of_lanes(self) -> bool:
@@ -61,23 +61,23 @@ class Pass:
 
 
 @lru_cache(maxsize=256)
-def passes(row_bits: int, lane_bits: int, most_bits: int) -> tuple[Pass, ...]:
+def passes(row_bits: int, lane_bits: int, most_bits: int) -> tuple[NetworkPass, ...]:
     """All passes over lines of ``1 << (row_bits + lane_bits)``, with up to ``1 << most_bits`` rows."""
     first = min(row_bits, most_bits)
     sorted_first = [_merge(level, 0, level) for level in range(1, first + 1)]
-    found = [Pass(0, first, tuple(e for stages in sorted_first for e in stages))]
+    found = [NetworkPass(0, first, tuple(e for stages in sorted_first for e in stages))]
     for level in range(first + 1, row_bits + lane_bits + 1):
         if level > row_bits:
-            found.append(Pass(0, 0, _merge(level, row_bits, level)))
+            found.append(NetworkPass(0, 0, _merge(level, row_bits, level)))
         found += [
-            Pass(low, high, _merge(level, low, high))
+            NetworkPass(low, high, _merge(level, low, high))
             for low, high in _groups(min(level, row_bits), first, most_bits)
         ]
     return tuple(found)
 
 
-def _merge(level: int, low: int, high: int) -> tuple[Exchange, ...]:
-    return tuple(Exchange(bit, level) for bit in range(high - 1, low - 1, -1))
+def _merge(level: int, low: int, high: int) -> tuple[CompareExchange, ...]:
+    return tuple(CompareExchange(bit, level) for bit in range(high - 1, low - 1, -1))
 
 
 def _groups(bits: int, first: int, most: int) -> Iterator[tuple[int, int]]:

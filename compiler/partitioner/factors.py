@@ -22,7 +22,7 @@ from compiler.hlo.shape import Shape, TupleShape, leaves
 from compiler.partitioner.grid import Axes, Cut, Dims, Grid
 from compiler.partitioner.local import Local
 from compiler.sharding.op_rules import rule_of
-from compiler.sharding.rule import DimFactors, Kind, Rule
+from compiler.sharding.rule import DimFactors, FactorKind, ShardingRule
 
 Instr = HloInstruction
 Assignment = dict[int, Axes]
@@ -63,14 +63,14 @@ def _emit_same(job: Job) -> list[Instr]:
 
 
 @dataclass
-class Plan:
+class FactorPlan:
     """A rule, the way in which each factor is done, and how the local operation is made.
 
     `fills` gives, by operand, the scalar that stands for elements past the end of a summed
     dimension. `combiner` adds up partial results. `extra` is what the operation itself sends.
     """
 
-    rule: Rule
+    rule: ShardingRule
     ways: list[str]
     emit: Emit = _emit_same
     fills: dict[int, Callable[[Local], Instr]] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class Plan:
     work: float = 0.0
 
     @staticmethod
-    def of(instr: Instr, *, sums: bool = False, makes: bool = False) -> Plan:
+    def of(instr: Instr, *, sums: bool = False, makes: bool = False) -> FactorPlan:
         """The plan of a rule as it is: what it reduces is summed where the caller can do that.
 
         With `makes` dimensions that no operand has are computed in tiles.
@@ -91,10 +91,10 @@ class Plan:
         ways = []
         for factor, kind in enumerate(rule.kinds):
             is_both = factor in given and factor in made
-            is_pass = kind is Kind.PASS and (is_both or (makes and factor in made))
-            is_sum = kind is Kind.REDUCE and sums
+            is_pass = kind is FactorKind.PASS and (is_both or (makes and factor in made))
+            is_sum = kind is FactorKind.REDUCE and sums
             ways.append("pass" if is_pass else "sum" if is_sum else "whole")
-        return Plan(rule, ways)
+        return FactorPlan(rule, ways)
 
     def where(self, operand: int, dim: int) -> int:
         """The only factor of a dimension of an operand."""
@@ -151,7 +151,7 @@ def _members(arrays: Iterable[DimFactors]) -> set[int]:
     return {factor for dims in arrays for factors in dims for factor in factors}
 
 
-def merged(plan: Plan, sources: Sequence[Assignment]) -> Assignment:
+def merged(plan: FactorPlan, sources: Sequence[Assignment]) -> Assignment:
     """Several wishes in order: what an earlier one has taken is taken."""
     found: Assignment = {}
     used: set[int] = set()
@@ -169,7 +169,7 @@ def merged(plan: Plan, sources: Sequence[Assignment]) -> Assignment:
     return found
 
 
-def candidates(plan: Plan, sources: Sequence[Assignment], grid: Grid) -> Iterator[Assignment]:
+def candidates(plan: FactorPlan, sources: Sequence[Assignment], grid: Grid) -> Iterator[Assignment]:
     """Valid assignments worth a look: the sources merged in any order, and some variations."""
     seen: set[tuple[tuple[int, Axes], ...]] = set()
     distinct = list({tuple(sorted(s.items())): s for s in sources if s}.values())[:4]
@@ -185,7 +185,7 @@ def candidates(plan: Plan, sources: Sequence[Assignment], grid: Grid) -> Iterato
                         yield dict(key)
 
 
-def _blocked(plan: Plan, sources: Sequence[Assignment]) -> Axes:
+def _blocked(plan: FactorPlan, sources: Sequence[Assignment]) -> Axes:
     """Axes that cut what must be whole."""
     for source in sources:
         for factor, axes in source.items():
@@ -194,7 +194,7 @@ def _blocked(plan: Plan, sources: Sequence[Assignment]) -> Axes:
     return ()
 
 
-def _varied(plan: Plan, given: Assignment, blocked: Axes, grid: Grid) -> Iterator[Assignment]:
+def _varied(plan: FactorPlan, given: Assignment, blocked: Axes, grid: Grid) -> Iterator[Assignment]:
     yield given
     yield from plan.variants(given)
     for factor, axes in given.items():
@@ -207,7 +207,7 @@ def _varied(plan: Plan, given: Assignment, blocked: Axes, grid: Grid) -> Iterato
         yield from _elsewhere(plan, given, blocked, grid)
 
 
-def _elsewhere(plan: Plan, given: Assignment, axes: Axes, grid: Grid) -> Iterator[Assignment]:
+def _elsewhere(plan: FactorPlan, given: Assignment, axes: Axes, grid: Grid) -> Iterator[Assignment]:
     """The axes on any factor that they divide."""
     taken = {a for used in given.values() for a in used}
     free = tuple(a for a in axes if a not in taken)

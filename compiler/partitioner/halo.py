@@ -26,7 +26,7 @@ Pairs = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
-class Transfer:
+class HaloTransfer:
     """`rows` rows from ``firsts[k]`` on of the tile ``pairs[k][0]``, for the device of another.
 
     They belong at ``places[k]`` of what that device wants, which may be partly outside of it.
@@ -62,7 +62,7 @@ class Reach:
         """Rows of a tile."""
         return -(-self.size // self.tiles)
 
-    def transfers(self) -> list[Transfer]:
+    def transfers(self) -> list[HaloTransfer]:
         """All that is wanted and there: in each list every tile is sent at most once."""
         return _transfers(self)
 
@@ -81,7 +81,7 @@ class Reach:
 
 
 @cache
-def _transfers(reach: Reach) -> list[Transfer]:
+def _transfers(reach: Reach) -> list[HaloTransfer]:
     most = max((s % reach.tile + reach.width - 1) // reach.tile for s in reach.starts)
     found = []
     for step in range(most + 1):
@@ -123,7 +123,7 @@ def _rounds(pairs: Iterable[tuple[int, int]]) -> list[list[tuple[int, int]]]:
     return found
 
 
-def _transfer(reach: Reach, pairs: list[tuple[int, int]]) -> Transfer:
+def _transfer(reach: Reach, pairs: list[tuple[int, int]]) -> HaloTransfer:
     spans = [_span(reach, source, target) for source, target in pairs]
     rows = max(last - first for first, last in spans)
     firsts = tuple(min(first, reach.tile - rows) for first, _ in spans)
@@ -131,7 +131,7 @@ def _transfer(reach: Reach, pairs: list[tuple[int, int]]) -> Transfer:
         source * reach.tile + first - reach.starts[target]
         for (source, target), first in zip(pairs, firsts, strict=True)
     )
-    return Transfer(rows, tuple(pairs), firsts, places)
+    return HaloTransfer(rows, tuple(pairs), firsts, places)
 
 
 def fetch(b: Local, operand: Instr, dim: int, axes: Axes, reach: Reach) -> Instr:
@@ -155,7 +155,7 @@ def _resized(operand: Instr, dim: int, size: int) -> tuple[int, ...]:
     return (*dims[:dim], size, *dims[dim + 1 :])
 
 
-def _sent(b: Local, operand: Instr, dim: int, axes: Axes, transfer: Transfer) -> Instr:
+def _sent(b: Local, operand: Instr, dim: int, axes: Axes, transfer: HaloTransfer) -> Instr:
     """What arrives by one transfer."""
     by_source = dict(zip((s for s, _ in transfer.pairs), transfer.firsts, strict=True))
     default = transfer.firsts[0]

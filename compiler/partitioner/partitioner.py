@@ -20,7 +20,7 @@ from compiler.hlo.shape_text import print_shape
 from compiler.hlo.sharding import HloSharding
 from compiler.partitioner.grid import Cut, Grid
 from compiler.partitioner.moves import Router
-from compiler.partitioner.region import Handler, Partition, Region
+from compiler.partitioner.region import Handler, LocalComputation, Partition
 from compiler.partitioner.rules.basic import BASIC
 from compiler.partitioner.rules.contraction import CONTRACTION
 from compiler.partitioner.rules.control import CONTROL
@@ -53,7 +53,7 @@ def partition_module(module: HloModule, context: PassContext) -> bool:
     _clean_embedded(module)
     grid = Grid.of(counts.partitions, _shardings(module))
     shared = Partition(module, grid, counts, Router(grid), context, HANDLERS)
-    region = Region(shared, module.entry)
+    region = LocalComputation(shared, module.entry)
     for parameter in module.entry.parameters:
         shapes = leaves(parameter.shape)
         cuts = [
@@ -97,7 +97,7 @@ def _clean_embedded(module: HloModule) -> None:
 
 
 def _say_shardings(
-    region: Region, made: HloComputation, root: HloInstruction, results: list[Cut]
+    region: LocalComputation, made: HloComputation, root: HloInstruction, results: list[Cut]
 ) -> None:
     """Parameters and the root say how the global arrays are cut."""
     for old, new in zip(region.source.parameters, made.parameters, strict=True):
@@ -109,7 +109,7 @@ def _say_shardings(
         made.root.attrs["sharding"] = _sharding_of(region, root, results)
 
 
-def _sharding_of(region: Region, instr: HloInstruction, cuts: list[Cut]) -> HloSharding:
+def _sharding_of(region: LocalComputation, instr: HloInstruction, cuts: list[Cut]) -> HloSharding:
     parts = [region.grid.sharding(cut) for cut in cuts]
     is_array = len(parts) == 1 and instr.shape in leaves(instr.shape)
     return parts[0] if is_array else HloSharding.of_tuple(parts)

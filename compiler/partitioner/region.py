@@ -12,14 +12,14 @@ from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.replica_groups import DeviceCounts
 from compiler.hlo.shape import ArrayShape, Shape, TupleShape, leaves
 from compiler.hlo.sharding import HloSharding, leaf_count
-from compiler.partitioner.factors import Assignment, Job, Plan, candidates
+from compiler.partitioner.factors import Assignment, FactorPlan, Job, candidates
 from compiler.partitioner.grid import Cut, Grid
 from compiler.partitioner.local import Local
 from compiler.partitioner.moves import Router
 from compiler.partitioner.values import (
     Held,
+    PartitionedValue,
     Several,
-    Value,
     Whole,
     cost_of,
     in_cut,
@@ -30,7 +30,7 @@ from compiler.passes.context import PassContext
 from compiler.sharding.op_rules import NO_RULE
 
 Instr = HloInstruction
-Handler = Callable[["Region", Instr], Held]
+Handler = Callable[["LocalComputation", Instr], Held]
 
 GATHERED = "its operands are gathered, all of it is computed on every device"
 """The remark of what costs every device the whole."""
@@ -53,7 +53,7 @@ class Partition:
     channels: Iterator[int] = field(default_factory=lambda: count(1))
 
 
-class Region:
+class LocalComputation:
     """The device's form of one computation, under construction."""
 
     def __init__(self, shared: Partition, source: HloComputation) -> None:
@@ -97,25 +97,27 @@ class Region:
         except ValueError as error:
             raise CompileError(f"%{instr.name}: {error}", instr.span) from error
 
-    def value(self, instr: Instr) -> Value:
+    def value(self, instr: Instr) -> PartitionedValue:
         """What an instruction of the global program computes, known to be an array."""
         found = self.held[instr]
-        assert isinstance(found, Value), f"%{instr.name} is no array"
+        assert isinstance(found, PartitionedValue), f"%{instr.name} is no array"
         return found
 
     def need(self, instr: Instr, cut: Cut) -> Instr:
         """An operand in a cut."""
         return self.in_cut(self.value(instr), cut)
 
-    def in_cut(self, value: Value, cut: Cut) -> Instr:
+    def in_cut(self, value: PartitionedValue, cut: Cut) -> Instr:
         """A value in a cut, moved if it must be."""
         return in_cut(self.b, self.router, value, cut.normal())
 
     # Whole values.
 
-    def new_value(self, made: Instr, dims: tuple[int, ...], cut: Cut, hint: Cut | None) -> Value:
+    def new_value(
+        self, made: Instr, dims: tuple[int, ...], cut: Cut, hint: Cut | None
+    ) -> PartitionedValue:
         """An array that was computed in a cut."""
-        return Value(dims, made.array.dtype, {cut.normal(): made}, None, hint)
+        return PartitionedValue(dims, made.array.dtype, {cut.normal(): made}, None, hint)
 
     def taken(self, made: Instr, shape: Shape, cuts: Iterator[Cut]) -> Held:
         """A local instruction of any shape as a held value; the arrays' cuts in order."""
@@ -146,7 +148,7 @@ class Region:
         if isinstance(held, Several):
             for element in held.elements:
                 yield from self.hinted(element)
-        elif isinstance(held, Value):
+        elif isinstance(held, PartitionedValue):
             first = held.first
             yield held.hint or Cut(first.dims, order=first.order).normal()
 
@@ -193,7 +195,7 @@ class Region:
                 raise UnsupportedError(message, instr.span)
             self.held[instr] = handler(self, instr)
 
-    def arrays(self, held: Held) -> list[Value]:
+    def arrays(self, held: Held) -> list[PartitionedValue]:
         """The arrays of a value."""
         return list(leaves_of(held))
 
@@ -214,7 +216,7 @@ class Region:
         if is_cut and not any(given.values()):
             self.remark(instr, GATHERED)
 
-    def apply(self, instr: Instr, plan: Plan) -> Held:
+    def apply(self, instr: Instr, plan: FactorPlan) -> Held:
         """Do an operation in the cheapest way that its plan allows."""
         given, order = self._best(instr, plan)
         self._remark_gathered(instr, given)
@@ -239,7 +241,9 @@ class Region:
             values.append(value)
         return Several(values) if isinstance(instr.shape, TupleShape) else values[0]
 
-    def _operand(self, instr: Instr, plan: Plan, index: int, cut: Cut, given: Assignment) -> Instr:
+    def _operand(
+        self, instr: Instr, plan: FactorPlan, index: int, cut: Cut, given: Assignment
+    ) -> Instr:
         """An operand in its cut, what lies past the end of summed dimensions filled."""
         source = instr.operands[index]
         local = self.need(source, cut)
@@ -255,7 +259,7 @@ class Region:
                         local = self.b.masked(local, dim, size, axes, fill(self.b))
         return local
 
-    def _best(self, instr: Instr, plan: Plan) -> tuple[Assignment, int]:
+    def _best(self, instr: Instr, plan: FactorPlan) -> tuple[Assignment, int]:
         """The assignment with the least to send, and the order of devices that its axes are of."""
         hints = self._goals(instr)
         operands = [self.value(o) for o in instr.operands]
@@ -280,11 +284,11 @@ class Region:
     def _cost(
         self,
         instr: Instr,
-        plan: Plan,
+        plan: FactorPlan,
         given: Assignment,
         order: int,
         hints: list[Cut | None],
-        operands: list[Value],
+        operands: list[PartitionedValue],
         best: tuple[float, Assignment, int] | None,
     ) -> float:
         total = plan.extra(given)

@@ -11,7 +11,7 @@ from compiler.hlo.shape import leaves
 
 
 @dataclass(frozen=True)
-class Traffic:
+class CollectiveTraffic:
     """One collective: its bytes on a device before and after, and how many devices a group has."""
 
     kind: str
@@ -24,7 +24,7 @@ class Traffic:
         return asdict(self)
 
 
-def collectives_of(module: HloModule) -> list[Traffic]:
+def collectives_of(module: HloModule) -> list[CollectiveTraffic]:
     """The collectives of a module whose shapes are a device's own; what loops repeat counts once."""
     counts = device_counts(module)
     found = [
@@ -35,7 +35,7 @@ def collectives_of(module: HloModule) -> list[Traffic]:
     return [traffic for traffic in found if traffic is not None]
 
 
-def _traffic(instr: HloInstruction, counts: DeviceCounts) -> Traffic | None:
+def _traffic(instr: HloInstruction, counts: DeviceCounts) -> CollectiveTraffic | None:
     if instr.opcode == "async-start":
         return _traffic(instr.called_computations()[0].root_instruction, counts)
     kind = instr.opcode.removesuffix("-start")
@@ -50,7 +50,7 @@ def _traffic(instr: HloInstruction, counts: DeviceCounts) -> Traffic | None:
         group = max(map(len, device_groups(instr, counts)), default=1)
     if instr.opcode == "all-gather-start":
         made = given * group
-    return Traffic(kind, given, made, group)
+    return CollectiveTraffic(kind, given, made, group)
 
 
 def _bytes(instr: HloInstruction) -> int:

@@ -14,7 +14,7 @@ from compiler.partitioner.moves import Router
 
 
 @dataclass
-class Value:
+class PartitionedValue:
     """An array of global `dims`; every cut of it that was needed so far is kept.
 
     `combiner` adds up what a cut with partial sums holds. `hint` is the cut that the program asks
@@ -47,7 +47,7 @@ class Several:
     elements: list[Held] = field(default_factory=list)
 
 
-Held = Value | Whole | Several
+Held = PartitionedValue | Whole | Several
 
 
 def width(dtype: DType) -> int:
@@ -55,12 +55,12 @@ def width(dtype: DType) -> int:
     return max(1, dtype.bits // 8)
 
 
-def cost_of(router: Router, value: Value, goal: Cut, most: float = math.inf) -> float:
+def cost_of(router: Router, value: PartitionedValue, goal: Cut, most: float = math.inf) -> float:
     """What it takes to have the value in a cut; where that is more than `most`, any number that is more."""
     return router.cost(value.dims, width(value.dtype), tuple(value.cuts), goal, most)
 
 
-def in_cut(b: Local, router: Router, value: Value, goal: Cut) -> HloInstruction:
+def in_cut(b: Local, router: Router, value: PartitionedValue, goal: Cut) -> HloInstruction:
     """The value in a cut: the one that is there, or moved, each step of the way kept.
 
     Partial results of a goal are addends, whatever combines those of the value.
@@ -85,8 +85,8 @@ def _is_sum(combiner: HloComputation | None) -> bool:
     return combiner is not None and combiner.root_instruction.opcode == "add"
 
 
-def leaves_of(held: Held) -> Sequence[Value]:
+def leaves_of(held: Held) -> Sequence[PartitionedValue]:
     """The arrays of a value, depth first."""
     if isinstance(held, Several):
         return [leaf for element in held.elements for leaf in leaves_of(element)]
-    return [held] if isinstance(held, Value) else []
+    return [held] if isinstance(held, PartitionedValue) else []

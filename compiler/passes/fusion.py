@@ -19,7 +19,7 @@ from compiler.hlo.call_graph import control_computations, drop_unreachable
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.passes.context import PassContext
 from compiler.passes.fusion_builder import FusionBuilder
-from compiler.passes.fusion_groups import Group, Kind
+from compiler.passes.fusion_groups import FusionKind, Group
 from compiler.passes.fusion_planner import FusionPlan
 from compiler.passes.fusion_pruning import OutputPruner
 
@@ -40,9 +40,9 @@ def _fuse_computation(computation: HloComputation, context: PassContext) -> bool
     pruner = OutputPruner(plan.graph, plan.nodes, plan.legality)
     context.counts["pruned outputs"] += pruner.prune(groups)
     outputs = _live_outputs(plan, groups)
-    kept = [g for g in groups if outputs[g.index] or g.kind is Kind.CUSTOM]
+    kept = [g for g in groups if outputs[g.index] or g.kind is FusionKind.CUSTOM]
     for group in kept:
-        if group.kind is Kind.CUSTOM and not outputs[group.index]:
+        if group.kind is FusionKind.CUSTOM and not outputs[group.index]:
             outputs[group.index] = [next(iter(group.nodes))]
     builder = FusionBuilder(computation, plan.nodes, plan.graph, pruner.recomputed)
     builder.build(kept, outputs)

@@ -13,7 +13,7 @@ from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.shape import TupleShape
 from compiler.passes.fusion_groups import Group, GroupGraph
 from compiler.passes.fusion_nodes import (
-    Node,
+    FusionNode,
     Role,
     is_free_reshape,
     is_index_or_elementwise,
@@ -28,7 +28,7 @@ class FusionBuilder:
     def __init__(
         self,
         computation: HloComputation,
-        nodes: dict[HloInstruction, Node],
+        nodes: dict[HloInstruction, FusionNode],
         graph: GroupGraph,
         recomputed: set[HloInstruction],
     ) -> None:

@@ -25,7 +25,7 @@ from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait, with_any, with_trait
 from compiler.hlo.shape import ArrayShape, TupleShape, leaves
-from compiler.passes.fusion_parts import Part
+from compiler.passes.fusion_parts import FusionPart
 from compiler.passes.fusion_waist import cut_at_waist
 from compiler.passes.layout_assignment import with_default_layout
 from compiler.passes.wrap_fusions import fusion_kind
@@ -54,7 +54,7 @@ _MOST_DEEP = 4
 _MANY_NODES = 128
 """Of a part without windows that is halved where it is thinnest, before any other cut is tried."""
 
-Cut = tuple[Part, Part]
+Cut = tuple[FusionPart, FusionPart]
 
 
 class Judge:
@@ -62,7 +62,7 @@ class Judge:
 
     def __init__(self, planner: WindowPlanner) -> None:
         self.planner = planner
-        self.known: dict[Part, str] = {}
+        self.known: dict[FusionPart, str] = {}
         self.launch = int(KernelCosts.of(planner.chip).launch)
 
     def has_windows(self, fusion: HloInstruction, *, is_planned_next: bool = False) -> bool:
@@ -93,11 +93,11 @@ class Judge:
         fits = _OWN_KERNELS.get(fusion.calls.root_instruction.opcode)
         return fits is None or fits(fusion, self.planner.chip)
 
-    def cycles(self, part: Part) -> int:
+    def cycles(self, part: FusionPart) -> int:
         """What a part with windows is estimated to take."""
         return self.planner.facts(part.trial(self.kind(part))).cycles + self.launch
 
-    def cycles_below(self, limit: float, parts: Sequence[Part]) -> int:
+    def cycles_below(self, limit: float, parts: Sequence[FusionPart]) -> int:
         """What parts take together; where that reaches a limit, some number that does."""
         total = 0
         for part in parts:
@@ -106,7 +106,7 @@ class Judge:
                 break
         return total
 
-    def wasted(self, part: Part) -> set[HloInstruction]:
+    def wasted(self, part: FusionPart) -> set[HloInstruction]:
         """The inputs of a part with windows that it fetches again and again."""
         plan = self.planner.plan(part.trial(self.kind(part)))
         found: set[HloInstruction] = set()
@@ -126,7 +126,7 @@ class Judge:
         """Whether the rows of a fusion with windows are found anew in each block (`row_periods`)."""
         return self.planner.facts(fusion).is_off_period
 
-    def kind(self, part: Part) -> str:
+    def kind(self, part: FusionPart) -> str:
         """The kind of fusion as which a part has windows; empty when there is none.
 
         What computes all that a refused fusion does has none: its kernel would be no smaller.
@@ -188,7 +188,7 @@ def _results(node: HloInstruction, body: HloComputation) -> list[HloInstruction]
     ]
 
 
-def divided(part: Part, judge: Judge) -> list[Part]:
+def divided(part: FusionPart, judge: Judge) -> list[FusionPart]:
     """Parts with windows that make the same results, producers before users.
 
     What cannot be cut any further stays as it is, windows or not.
@@ -212,14 +212,14 @@ def divided(part: Part, judge: Judge) -> list[Part]:
     return [*divided(best[0], judge), *divided(best[1], judge)]
 
 
-def cheaper(part: Part, judge: Judge, depth: int = 0) -> list[Part]:
+def cheaper(part: FusionPart, judge: Judge, depth: int = 0) -> list[FusionPart]:
     """Parts that take much fewer cycles than the whole, which has windows; else the whole."""
     limit = judge.cycles(part) * _GAIN
     if depth >= _MOST_DEEP or not judge.is_wasteful(part.trial(judge.kind(part))):
         return [part]
-    best: tuple[Part, ...] = (part,)
+    best: tuple[FusionPart, ...] = (part,)
     wasted = judge.wasted(part)
-    ways: list[Sequence[tuple[Part, ...]]] = [_apart(part), *_classes(part)]
+    ways: list[Sequence[tuple[FusionPart, ...]]] = [_apart(part), *_classes(part)]
     for cuts in ways:
         helpful = [cut for cut in cuts if len(cut) == 1 or not wasted.issubset(cut[1].inputs)]
         helpful.sort(key=lambda cut: (len(wasted.intersection(cut[-1].inputs)), _traffic(cut)))
@@ -232,7 +232,7 @@ def cheaper(part: Part, judge: Judge, depth: int = 0) -> list[Part]:
     return [p for chosen in best for p in cheaper(chosen, judge, depth + 1)]
 
 
-def in_periods(part: Part, judge: Judge) -> list[Part]:
+def in_periods(part: FusionPart, judge: Judge) -> list[FusionPart]:
     """Parts whose blocks all hold whole periods of rows, if they take much fewer cycles; else the whole.
 
     Results of one value a row have blocks of 1,024 rows, which windows of 49 do not divide.
@@ -248,19 +248,21 @@ def in_periods(part: Part, judge: Judge) -> list[Part]:
     return best
 
 
-def _with_windows(cuts: Sequence[tuple[Part, ...]], judge: Judge) -> Iterator[tuple[Part, ...]]:
+def _with_windows(
+    cuts: Sequence[tuple[FusionPart, ...]], judge: Judge
+) -> Iterator[tuple[FusionPart, ...]]:
     """The cuts all of whose parts have windows, looked for one by one: to know that is dear."""
     return (cut for cut in cuts if all(judge.kind(part) for part in cut))
 
 
-def _apart(part: Part) -> list[tuple[Part]]:
+def _apart(part: FusionPart) -> list[tuple[FusionPart]]:
     """The whole with an operand for each reading, where that is another kernel."""
     apart = replace_fields(part, is_apart=True)
     is_other = len(part.operands) < len(apart.operands) <= _MOST_OPERANDS
     return [(apart,)] if is_other else []
 
 
-def _traffic(cut: Sequence[Part]) -> int:
+def _traffic(cut: Sequence[FusionPart]) -> int:
     """Bytes that its kernels move; a dot that both compute is never worth it."""
     dots = sum(any(n.opcode == "dot" for n in part.nodes) for part in cut)
     return sum(part.traffic for part in cut) << (16 if dots > 1 else 0)
@@ -272,7 +274,7 @@ def _left(cut: Cut, judge: Judge) -> tuple[int, int]:
     return max(sizes, default=0), _traffic(cut)
 
 
-def _classes(part: Part) -> Iterator[list[Cut]]:
+def _classes(part: FusionPart) -> Iterator[list[Cut]]:
     """The cuts of a part, class by class."""
     readers = [n for n in part.nodes if OPCODES[n.opcode].has(Trait.STAGE)]
     near = [n for r in readers if r.opcode == "dot" for n in r.operands] + readers
@@ -285,7 +287,7 @@ def _classes(part: Part) -> Iterator[list[Cut]]:
     yield _cuts_at(part, list(part.nodes))
 
 
-def _cuts_at(part: Part, nodes: list[HloInstruction]) -> list[Cut]:
+def _cuts_at(part: FusionPart, nodes: list[HloInstruction]) -> list[Cut]:
     """Cuts that store one of the nodes; evenly chosen ones where there are many."""
     inside = set(part.nodes)
     found: dict[tuple[HloInstruction, ...], Cut] = {}

@@ -12,8 +12,8 @@ from compiler.analysis.lane_costs import STAGED, lane_ops
 from compiler.analysis.packed_lanes import packed_rows
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
-from compiler.passes.fusion_groups import Group, GroupGraph, Kind
-from compiler.passes.fusion_nodes import Access, Node, Role, is_first_turn, is_turned_image
+from compiler.passes.fusion_groups import FusionKind, Group, GroupGraph
+from compiler.passes.fusion_nodes import Access, FusionNode, Role, is_first_turn, is_turned_image
 from compiler.passes.repeated_work import is_better_done_once
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.geometry import LANES, SUBLANES
@@ -63,7 +63,7 @@ class Legality:
     def __init__(
         self,
         graph: GroupGraph,
-        nodes: dict[HloInstruction, Node],
+        nodes: dict[HloInstruction, FusionNode],
         readers: dict[HloInstruction, list[HloInstruction]],
         hard: set[HloInstruction],
         starts: dict[HloInstruction, frozenset[HloInstruction]],
@@ -80,7 +80,7 @@ class Legality:
         """Whether an elementwise or shape instruction may be computed inside `group`."""
         if any(leaf in group.nodes for leaf in self.starts[instr]):
             return FusionDecision.refuse("a slice starts at a result of it")
-        if group.kind not in (Kind.LOOP, Kind.OUTPUT):
+        if group.kind not in (FusionKind.LOOP, FusionKind.OUTPUT):
             return FusionDecision.refuse(f"a {group.kind.value} fusion takes no epilogue")
         used = [(p, how) for p, how in self.nodes[instr].leaves.items() if p in group.nodes]
         if all(self._is_aligned(instr, p, how, group) for p, how in used):
@@ -102,9 +102,9 @@ class Legality:
         self, instr: HloInstruction, group: Group, leaves: list[HloInstruction]
     ) -> FusionDecision:
         """A producer read at another index may be recomputed there if nothing else needs it."""
-        if group.kind is Kind.OUTPUT and self._is_packed(instr, group, leaves):
+        if group.kind is FusionKind.OUTPUT and self._is_packed(instr, group, leaves):
             return FUSE
-        if group.kind is not Kind.LOOP or group.has_row_reduction:
+        if group.kind is not FusionKind.LOOP or group.has_row_reduction:
             return FusionDecision.refuse("read at another index than it is computed at")
         if any(is_first_turn(leaf) for leaf in leaves):
             return FusionDecision.refuse("rows are picked of what is turned before")
@@ -148,11 +148,14 @@ class Legality:
         if group is other:
             return FusionDecision.refuse("already one fusion")
         kinds = {group.kind, other.kind}
-        if not kinds <= {Kind.LOOP, Kind.OUTPUT} or group.kind is other.kind is Kind.OUTPUT:
+        if (
+            not kinds <= {FusionKind.LOOP, FusionKind.OUTPUT}
+            or group.kind is other.kind is FusionKind.OUTPUT
+        ):
             return FusionDecision.refuse(f"{group.kind.value} and {other.kind.value} do not mix")
         if not self._boxes_match(group, other):
             return FusionDecision.refuse("results have different dimensions")
-        limit = self._row_limit(group if group.kind is Kind.OUTPUT else other)
+        limit = self._row_limit(group if group.kind is FusionKind.OUTPUT else other)
         if not limit.is_fused:
             return limit
         if max(self._shifted_ops(group, other), self._shifted_ops(other, group)) > PASS_OPS:
@@ -174,16 +177,18 @@ class Legality:
         if group.box == other.box:
             return True
         big, small = (group, other) if len(group.box) > len(other.box) else (other, group)
-        is_rows = big.has_row_reduction and small.kind is Kind.LOOP
+        is_rows = big.has_row_reduction and small.kind is FusionKind.LOOP
         return is_rows and not small.has_row_reduction and small.box == big.row_box
 
     def _row_limit(self, group: Group) -> FusionDecision:
-        return FUSE if group.box or group.kind is Kind.LOOP else FusionDecision.refuse("rank 0")
+        return (
+            FUSE if group.box or group.kind is FusionKind.LOOP else FusionDecision.refuse("rank 0")
+        )
 
     def can_hold_rows(self, group: Group) -> FusionDecision:
         """Whether `group` may hold a reduction of its box over the last dimension."""
-        most = MAX_DOT_ROW_ELEMENTS if group.kind is Kind.OUTPUT else MAX_ROW_ELEMENTS
-        if group.kind not in (Kind.LOOP, Kind.OUTPUT):
+        most = MAX_DOT_ROW_ELEMENTS if group.kind is FusionKind.OUTPUT else MAX_ROW_ELEMENTS
+        if group.kind not in (FusionKind.LOOP, FusionKind.OUTPUT):
             return FusionDecision.refuse(f"a {group.kind.value} fusion holds no row reduction")
         if group.box[-1] > most:
             return FusionDecision.refuse(f"a row of {group.box[-1]} elements is over {most}")
@@ -317,7 +322,7 @@ class Legality:
 
     def can_be_prologue(self, producer: Group, dot: Group, leaf: HloInstruction) -> FusionDecision:
         """Whether `producer`, whose only result is `leaf`, is recomputed inside a dot's loads."""
-        if producer.kind is not Kind.LOOP or producer.has_row_reduction:
+        if producer.kind is not FusionKind.LOOP or producer.has_row_reduction:
             return FusionDecision.refuse("only elementwise work can be a dot's prologue")
         if any(n not in (leaf,) for n in self.outputs(producer)):
             return FusionDecision.refuse("the producer has other results")
@@ -378,7 +383,7 @@ class Legality:
         self, producer: Group, reduce: Group, leaf: HloInstruction
     ) -> FusionDecision:
         """Whether `producer`, whose only result is `leaf`, is computed inside a kInput reduce."""
-        if producer.kind is not Kind.LOOP or producer.has_row_reduction:
+        if producer.kind is not FusionKind.LOOP or producer.has_row_reduction:
             return FusionDecision.refuse("only elementwise work can feed a kInput reduce")
         if any(n is not leaf for n in self.outputs(producer)) or leaf in self.hard:
             return FusionDecision.refuse("the producer has other results")
@@ -392,13 +397,13 @@ class Legality:
         What is stored anyway is then not read again, and what only they read is not stored. The
         producer's work is done once more for each of the reduces.
         """
-        if producer.kind is Kind.INPUT:
+        if producer.kind is FusionKind.INPUT:
             if producer.reduced != sums.reduced:
                 return FusionDecision.refuse("sums over other dimensions")
             held = self.can_hold_sums(producer, sums)
             if self._reads_sums(sums, producer) and not held.is_fused:
                 return held
-        elif producer.kind is not Kind.LOOP or producer.has_row_reduction:
+        elif producer.kind is not FusionKind.LOOP or producer.has_row_reduction:
             return FusionDecision.refuse("only elementwise work has sums beside it")
         if producer.box != sums.box or leaf.array.dims != sums.box:
             return FusionDecision.refuse("the sums are over other dimensions than it has")

@@ -15,7 +15,7 @@ from compiler.hlo.ir import HloInstruction
 Dims = tuple[int, ...]
 
 
-class Kind(enum.Enum):
+class FusionKind(enum.Enum):
     """What a fusion will be; the value is XLA's name of the fusion kind."""
 
     LOOP = "kLoop"
@@ -27,7 +27,7 @@ class Kind(enum.Enum):
     @property
     def fusion_kind(self) -> str:
         """The `kind=` attribute (scalar fusions are loop fusions)."""
-        return "kLoop" if self is Kind.SCALAR else self.value
+        return "kLoop" if self is FusionKind.SCALAR else self.value
 
 
 @dataclass(eq=False)
@@ -44,7 +44,7 @@ class Group:
     """
 
     index: int
-    kind: Kind
+    kind: FusionKind
     box: Dims
     nodes: dict[HloInstruction, None] = field(default_factory=dict)
     aligned: set[HloInstruction] = field(default_factory=set)
@@ -78,7 +78,7 @@ class GroupGraph:
         self.group_of: dict[HloInstruction, int] = {}
         self._barriers: dict[HloInstruction, Group] = {}
 
-    def new_group(self, kind: Kind, box: Dims, node: HloInstruction) -> Group:
+    def new_group(self, kind: FusionKind, box: Dims, node: HloInstruction) -> Group:
         """Open a group with one instruction."""
         group = Group(len(self._groups), kind, box, {node: None}, {node})
         group.results[node] = None
@@ -96,7 +96,7 @@ class GroupGraph:
         producers = [g for g in map(self.source, before) if g is not None]
         if not producers:
             return
-        barrier = Group(len(self._groups), Kind.CUSTOM, ())
+        barrier = Group(len(self._groups), FusionKind.CUSTOM, ())
         barrier.bits = 1 << barrier.index
         self._parent.append(barrier.index)
         self._groups.append(barrier)

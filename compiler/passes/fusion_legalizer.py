@@ -23,7 +23,7 @@ from compiler.hlo.shape import ArrayShape, TupleShape
 from compiler.passes.context import PassContext
 from compiler.passes.fusion import fuse
 from compiler.passes.fusion_cuts import Judge, cheaper, divided, in_periods
-from compiler.passes.fusion_parts import Part, results_of
+from compiler.passes.fusion_parts import FusionPart, results_of
 from compiler.passes.layout_assignment import assign_layouts
 from compiler.passes.looped.forms import inputs_of, is_given, looped_module
 from compiler.passes.memory_space_assignment import is_planned
@@ -56,7 +56,7 @@ class _Legalizer:
         """Split what has no windows, or much dearer ones than its parts."""
         for computation in control_computations(module):
             for fusion in [f for f in computation if is_planned(f)]:
-                part = Part(fusion, tuple(dict.fromkeys(results_of(fusion))))
+                part = FusionPart(fusion, tuple(dict.fromkeys(results_of(fusion))))
                 if not self.judge.has_windows(fusion, is_planned_next=True):
                     parts, why = self._divided(part), "no windows of the whole fit VMEM"
                 else:
@@ -71,7 +71,7 @@ class _Legalizer:
             computation.sort()
         drop_unreachable(module)
 
-    def _cheaper(self, fusion: HloInstruction, part: Part) -> tuple[list[Part], str]:
+    def _cheaper(self, fusion: HloInstruction, part: FusionPart) -> tuple[list[FusionPart], str]:
         """Parts that take much less than a fusion with windows, and why; else the whole."""
         is_wasteful = self.judge.is_wasteful(fusion)
         is_worth_cutting = is_wasteful or self.judge.is_off_period(fusion)
@@ -87,21 +87,21 @@ class _Legalizer:
             return False
         return not self.judge.kernel_fits(fusion)
 
-    def _operation_apart(self, fusion: HloInstruction) -> list[Part]:
+    def _operation_apart(self, fusion: HloInstruction) -> list[FusionPart]:
         """The operation of such a kernel, and before it what makes its operands."""
         root = fusion.calls.root_instruction
         made = tuple(o for o in dict.fromkeys(root.operands) if _is_computed(o))
-        cut = Part(fusion, (root,)).cut_at(made) if made else None
-        return [Part(fusion, (root,))] if cut is None else [*self._divided(cut[0]), cut[1]]
+        cut = FusionPart(fusion, (root,)).cut_at(made) if made else None
+        return [FusionPart(fusion, (root,))] if cut is None else [*self._divided(cut[0]), cut[1]]
 
-    def _divided(self, part: Part) -> list[Part]:
+    def _divided(self, part: FusionPart) -> list[FusionPart]:
         """Parts with windows where there are any, and not wasteful ones."""
-        found: list[Part] = []
+        found: list[FusionPart] = []
         for made in divided(part, self.judge):
             found += cheaper(made, self.judge) if self.judge.kind(made) else [made]
         return found
 
-    def _split(self, fusion: HloInstruction, parts: list[Part], why: str) -> bool:
+    def _split(self, fusion: HloInstruction, parts: list[FusionPart], why: str) -> bool:
         """Put parts in place of a fusion; False where it is one that cannot be made."""
         values: dict[HloInstruction, HloInstruction] = dict(
             zip(fusion.calls.parameters, fusion.operands, strict=True)
@@ -124,7 +124,7 @@ class _Legalizer:
         return True
 
     def _looped(
-        self, part: Part, values: dict[HloInstruction, HloInstruction]
+        self, part: FusionPart, values: dict[HloInstruction, HloInstruction]
     ) -> list[HloInstruction] | None:
         """The results of a part of one operation as loops all of whose kernels have windows; None
         without such a form."""
@@ -156,7 +156,7 @@ def _is_computed(node: HloInstruction) -> bool:
     return not OPCODES[node.opcode].has(Trait.GIVEN)
 
 
-def _only_operation(part: Part) -> HloInstruction | None:
+def _only_operation(part: FusionPart) -> HloInstruction | None:
     """The operation that a part consists of, all of whose operands are inputs or made of nothing."""
     found = [n for n in part.nodes if is_given(n)]
     if not found:
@@ -193,7 +193,7 @@ def _operation_of(result: HloInstruction) -> HloInstruction:
 
 
 def _described(
-    parts: list[Part],
+    parts: list[FusionPart],
     results: list[HloInstruction],
     looped: list[HloInstruction],
     judge: Judge,

@@ -70,7 +70,7 @@ Leaves = dict[HloInstruction, Access]
 
 
 @dataclass
-class Node:
+class FusionNode:
     """Fusion's view of one instruction.
 
     `op_count` is the work per element, of a real one its own alone; `repeat_count` is that of
@@ -119,11 +119,11 @@ def is_free_reshape(instr: HloInstruction) -> bool:
     return instr.opcode == "reshape" and is_bitcast(instr.operands[0].array, instr.array)
 
 
-def classify(computation: HloComputation, chip: Chip) -> dict[HloInstruction, Node]:
+def classify(computation: HloComputation, chip: Chip) -> dict[HloInstruction, FusionNode]:
     """Decide the role of every instruction, in one walk from operands to users."""
     hard = _hard_uses(computation)
     starts = _behind_starts(computation)
-    nodes: dict[HloInstruction, Node] = {}
+    nodes: dict[HloInstruction, FusionNode] = {}
     for instr in computation:
         nodes[instr] = node = _classify_one(instr, nodes, chip, is_hard=instr in hard)
         if instr in starts and node.role is Role.VIRTUAL and not _is_start_scalar(instr, nodes):
@@ -132,7 +132,7 @@ def classify(computation: HloComputation, chip: Chip) -> dict[HloInstruction, No
 
 
 def start_leaves(
-    nodes: dict[HloInstruction, Node],
+    nodes: dict[HloInstruction, FusionNode],
 ) -> dict[HloInstruction, frozenset[HloInstruction]]:
     """What each instruction's kernel reads from memory, as scalars, for starts of slices within it."""
     found: dict[HloInstruction, frozenset[HloInstruction]] = {}
@@ -162,7 +162,7 @@ def _behind_starts(computation: HloComputation) -> set[HloInstruction]:
     return found
 
 
-def _is_start_scalar(instr: HloInstruction, nodes: dict[HloInstruction, Node]) -> bool:
+def _is_start_scalar(instr: HloInstruction, nodes: dict[HloInstruction, FusionNode]) -> bool:
     """Whether a kernel's scalar code can compute what a start index is made of (or read it)."""
     if is_free_reshape(instr):  # a kernel's scalar code reads no arrays
         return not instr.operands[0].array.dims and _is_placed(instr.operands[0], nodes)
@@ -216,14 +216,14 @@ def is_fusible(instr: HloInstruction) -> bool:
 
 
 def _classify_one(
-    instr: HloInstruction, nodes: dict[HloInstruction, Node], chip: Chip, *, is_hard: bool
-) -> Node:
+    instr: HloInstruction, nodes: dict[HloInstruction, FusionNode], chip: Chip, *, is_hard: bool
+) -> FusionNode:
     if is_hard and is_scalar_constant(instr):
-        return Node(instr, Role.FIXED)  # it stays; kernels have immediates of their own
+        return FusionNode(instr, Role.FIXED)  # it stays; kernels have immediates of their own
     if is_variadic_part(instr):
-        return Node(instr, Role.REAL, {instr.operands[0]: Access.SAME})
+        return FusionNode(instr, Role.REAL, {instr.operands[0]: Access.SAME})
     if not is_fusible(instr):
-        node = Node(instr, Role.FIXED if instr.opcode in _FIXED else Role.CUSTOM)
+        node = FusionNode(instr, Role.FIXED if instr.opcode in _FIXED else Role.CUSTOM)
         node.leaves = dict.fromkeys(_stored_operands(instr), Access.OTHER)
         return node
     node = _gather_leaves(instr, nodes)
@@ -250,15 +250,15 @@ def _classify_one(
     return node
 
 
-def _is_placed(instr: HloInstruction, nodes: dict[HloInstruction, Node]) -> bool:
+def _is_placed(instr: HloInstruction, nodes: dict[HloInstruction, FusionNode]) -> bool:
     """Whether the value lies in memory anyway (perhaps under another shape)."""
     while is_free_reshape(instr) and nodes[instr].role is Role.VIRTUAL:
         instr = instr.operands[0]
     return nodes[instr].role is not Role.VIRTUAL
 
 
-def _gather_leaves(instr: HloInstruction, nodes: dict[HloInstruction, Node]) -> Node:
-    node = Node(instr, Role.REAL, op_count=lane_ops(instr) if instr.opcode != "reduce" else 1)
+def _gather_leaves(instr: HloInstruction, nodes: dict[HloInstruction, FusionNode]) -> FusionNode:
+    node = FusionNode(instr, Role.REAL, op_count=lane_ops(instr) if instr.opcode != "reduce" else 1)
     if not OPCODES[instr.opcode].has(Trait.STAGE) and _is_row_broadcast(instr):
         node.has_row_operand = True
     for operand in instr.operands:
@@ -304,7 +304,7 @@ def _compose(inner: Access, outer: Access) -> Access:
     return Access.ROW if inner is Access.SAME and outer is Access.ROW else Access.OTHER
 
 
-def _is_element_to_start_from(node: Node) -> bool:
+def _is_element_to_start_from(node: FusionNode) -> bool:
     """Whether a reduce starts from this element of an array; a kernel repeats only whole scalars."""
     instr = node.instr
     is_start = any(
@@ -316,7 +316,7 @@ def _is_element_to_start_from(node: Node) -> bool:
     )
 
 
-def _is_cheap_to_repeat(node: Node) -> bool:
+def _is_cheap_to_repeat(node: FusionNode) -> bool:
     """Whether recomputing in every user costs neither much work nor more bytes than reading."""
     instr = node.instr
     if instr.opcode == "constant" or OPCODES[instr.opcode].has(Trait.SYMBOLIC):
@@ -333,7 +333,7 @@ def _is_cheap_to_repeat(node: Node) -> bool:
     return read_bytes(node) <= 1.05 * instr.array.byte_count
 
 
-def _accesses(node: Node) -> Access:
+def _accesses(node: FusionNode) -> Access:
     """All ways in which any leaf is read."""
     found = Access(0)
     for leaf, access in node.leaves.items():
@@ -342,7 +342,7 @@ def _accesses(node: Node) -> Access:
     return found
 
 
-def read_bytes(node: Node) -> int:
+def read_bytes(node: FusionNode) -> int:
     """Bytes that computing all of the instruction reads from its leaves."""
     count = node.instr.array.element_count
     total = 0
@@ -353,7 +353,7 @@ def read_bytes(node: Node) -> int:
     return total
 
 
-def is_turned_image(instr: HloInstruction, nodes: dict[HloInstruction, Node]) -> bool:
+def is_turned_image(instr: HloInstruction, nodes: dict[HloInstruction, FusionNode]) -> bool:
     """Whether an array with its rows moved elsewhere, or made of many parts, is read in several
     places: each would move them.
 
@@ -390,7 +390,7 @@ def is_first_turn(instr: HloInstruction) -> bool:
     return instr.opcode == "transpose" and any(u.opcode == "transpose" for u in instr.users)
 
 
-def _is_of_turned_rows(instr: HloInstruction, nodes: dict[HloInstruction, Node]) -> bool:
+def _is_of_turned_rows(instr: HloInstruction, nodes: dict[HloInstruction, FusionNode]) -> bool:
     """Whether an elementwise operation's kernel would move rows of an operand elsewhere."""
     seen: dict[HloInstruction, None] = {instr: None}
     pending = [instr]
@@ -407,7 +407,7 @@ def _is_of_turned_rows(instr: HloInstruction, nodes: dict[HloInstruction, Node])
     return False
 
 
-def _is_turned_vector(node: Node) -> bool:
+def _is_turned_vector(node: FusionNode) -> bool:
     """Whether a column of a matrix becomes a vector that is repeated over many rows.
 
     Its elements lie one a row of lanes, and in the vector side by side: it is turned once.
@@ -448,7 +448,7 @@ def _is_spread_group(instr: HloInstruction) -> bool:
     )
 
 
-def _is_repeated_regroup(instr: HloInstruction, nodes: dict[HloInstruction, Node]) -> bool:
+def _is_repeated_regroup(instr: HloInstruction, nodes: dict[HloInstruction, FusionNode]) -> bool:
     """Whether an array whose rows are put together of parts of other rows is repeated, as the relative
     positions of attention are for each example: they are put together once."""
     if not is_index_or_elementwise(instr):
@@ -482,7 +482,7 @@ def _moves_rows(instr: HloInstruction) -> bool:
     return before[-1:] != after[-1:]
 
 
-def _is_better_stored(node: Node, nodes: dict[HloInstruction, Node]) -> bool:
+def _is_better_stored(node: FusionNode, nodes: dict[HloInstruction, FusionNode]) -> bool:
     """Whether an elementwise result should be stored in place of the one value it is made of.
 
     True when that value is REAL, no one else reads it and the result is no wider: then the

@@ -1,6 +1,6 @@
 """Parts of a fusion as fusions of their own: what a fusion that has no windows is split into.
 
-A `Part` computes some nodes of a fusion's body from the fusion's parameters and from nodes that
+A `FusionPart` computes some nodes of a fusion's body from the fusion's parameters and from nodes that
 other parts store. It can be had as a trial, a fusion that is in no module and that the window
 planner can be asked about, and as the real one.
 """
@@ -23,7 +23,7 @@ _SMALL_SHARE = 2
 
 
 @dataclass(frozen=True)
-class Part:
+class FusionPart:
     """`outputs` of `fusion`'s body, computed from its parameters and the nodes in `given`.
 
     With `is_apart`, what several nodes read is an operand for each of them: then the windows of
@@ -112,7 +112,7 @@ class Part:
                     pending.append(operand)
         return found
 
-    def cut_at(self, stored: tuple[HloInstruction, ...]) -> tuple[Part, Part] | None:
+    def cut_at(self, stored: tuple[HloInstruction, ...]) -> tuple[FusionPart, FusionPart] | None:
         """The part that makes `stored`, and the one that makes the other results from them.
 
         Results that `stored` depend on are made with them. None where nothing would be left.
@@ -122,15 +122,15 @@ class Part:
         late = tuple(o for o in self.outputs if o not in early)
         if not late:
             return None
-        first = Part(self.fusion, early, self.given)
-        return first, Part(self.fusion, late, self.given | set(early))
+        first = FusionPart(self.fusion, early, self.given)
+        return first, FusionPart(self.fusion, late, self.given | set(early))
 
-    def without(self, output: HloInstruction) -> tuple[Part, Part]:
+    def without(self, output: HloInstruction) -> tuple[FusionPart, FusionPart]:
         """The part that makes one result, and the one that makes the others."""
         rest = tuple(o for o in self.outputs if o is not output)
         return (
-            Part(self.fusion, (output,), self.given),
-            Part(self.fusion, rest, self.given | {output}),
+            FusionPart(self.fusion, (output,), self.given),
+            FusionPart(self.fusion, rest, self.given | {output}),
         )
 
     def kinds(self) -> Iterator[str]:

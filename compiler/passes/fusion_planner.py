@@ -16,10 +16,10 @@ from compiler.passes.fusion_decision import (
     Legality,
     leaf_is_array,
 )
-from compiler.passes.fusion_groups import Group, GroupGraph, Kind
+from compiler.passes.fusion_groups import FusionKind, Group, GroupGraph
 from compiler.passes.fusion_nodes import (
     Access,
-    Node,
+    FusionNode,
     Role,
     classify,
     is_variadic_part,
@@ -61,21 +61,25 @@ class FusionPlan:
         self._merge_siblings()
         return self.graph.groups()
 
-    def _place(self, instr: HloInstruction, node: Node) -> None:
+    def _place(self, instr: HloInstruction, node: FusionNode) -> None:
         group = self._open(instr, node)
         if is_variadic_part(instr):
             self._merge(self._group(instr.operands[0]), group)
             return
-        if group.kind is Kind.CUSTOM or group.kind is Kind.INPUT or instr.opcode == "dot":
+        if (
+            group.kind is FusionKind.CUSTOM
+            or group.kind is FusionKind.INPUT
+            or instr.opcode == "dot"
+        ):
             return
         if instr.opcode == "reduce":
             self._place_row_reduce(instr, node, group)
-        elif group.kind is Kind.SCALAR:
+        elif group.kind is FusionKind.SCALAR:
             self._merge_scalars(node, group)
         else:
             self._place_elementwise(instr, node, group)
 
-    def _open(self, instr: HloInstruction, node: Node) -> Group:
+    def _open(self, instr: HloInstruction, node: FusionNode) -> Group:
         """Put the instruction into a group of its own and connect it to what it reads."""
         kind, box = self._kind(instr, node)
         group = self.graph.new_group(kind, box, instr)
@@ -84,7 +88,7 @@ class FusionPlan:
         group.reads = {leaf for leaf in node.leaves if leaf not in group.nodes}
         if instr.opcode == "reduce":
             group.reduced = instr.dimensions
-            group.has_row_reduction = kind is Kind.LOOP
+            group.has_row_reduction = kind is FusionKind.LOOP
         if instr.opcode == "dot":
             group.dot = instr
         for leaf in _producers(node, self.nodes):
@@ -93,27 +97,27 @@ class FusionPlan:
                 self.graph.connect(producer, group)
         return group
 
-    def _kind(self, instr: HloInstruction, node: Node) -> tuple[Kind, tuple[int, ...]]:
+    def _kind(self, instr: HloInstruction, node: FusionNode) -> tuple[FusionKind, tuple[int, ...]]:
         if node.role is Role.CUSTOM:
-            return Kind.CUSTOM, ()
+            return FusionKind.CUSTOM, ()
         if is_variadic_part(instr):
             producer = self._group(instr.operands[0])
             return producer.kind, producer.box
         if instr.opcode == "dot":
-            return Kind.OUTPUT, instr.array.dims
+            return FusionKind.OUTPUT, instr.array.dims
         if instr.opcode == "reduce":
             box = instr.operands[0].array.dims
-            return (Kind.LOOP if is_row_reduce(instr) else Kind.INPUT), box
+            return (FusionKind.LOOP if is_row_reduce(instr) else FusionKind.INPUT), box
         if is_scalar(instr) and all(is_scalar(o) for o in instr.operands):
-            return Kind.SCALAR, ()
-        return Kind.LOOP, instr.array.dims
+            return FusionKind.SCALAR, ()
+        return FusionKind.LOOP, instr.array.dims
 
     def _group(self, instr: HloInstruction) -> Group:
         group = self.graph.find(instr)
         assert group is not None, f"%{instr.name} is in no group"
         return group
 
-    def _candidates(self, node: Node) -> list[Group]:
+    def _candidates(self, node: FusionNode) -> list[Group]:
         """The groups an instruction reads from, the most bytes first, dots before all."""
         saved: dict[int, int] = defaultdict(int)
         found: dict[int, Group] = {}
@@ -123,10 +127,10 @@ class FusionPlan:
                 continue
             saved[group.index] += leaf.array.byte_count
             found[group.index] = group
-        order = sorted(found, key=lambda i: (found[i].kind is not Kind.OUTPUT, -saved[i], -i))
+        order = sorted(found, key=lambda i: (found[i].kind is not FusionKind.OUTPUT, -saved[i], -i))
         return [found[i] for i in order]
 
-    def _place_elementwise(self, instr: HloInstruction, node: Node, group: Group) -> None:
+    def _place_elementwise(self, instr: HloInstruction, node: FusionNode, group: Group) -> None:
         for producer in self._candidates(node):
             current = self._group(instr)
             producer = self._group(next(iter(producer.nodes)))
@@ -163,7 +167,7 @@ class FusionPlan:
         merged.op_count += repeated
         merged.repeat_count += more
 
-    def _place_row_reduce(self, instr: HloInstruction, node: Node, group: Group) -> None:
+    def _place_row_reduce(self, instr: HloInstruction, node: FusionNode, group: Group) -> None:
         for producer in self._candidates(node):
             current = self._group(instr)
             producer = self._group(next(iter(producer.nodes)))
@@ -188,11 +192,11 @@ class FusionPlan:
             else:
                 self._refuse(held, producer, instr)
 
-    def _merge_scalars(self, node: Node, group: Group) -> None:
+    def _merge_scalars(self, node: FusionNode, group: Group) -> None:
         for producer in self._candidates(node):
             current = self._group(next(iter(group.nodes)))
             producer = self._group(next(iter(producer.nodes)))
-            if producer is current or producer.kind is not Kind.SCALAR:
+            if producer is current or producer.kind is not FusionKind.SCALAR:
                 continue
             if self.legality.fits(producer, current).is_fused:
                 self._merge(producer, current)
@@ -206,7 +210,7 @@ class FusionPlan:
 
     def _merge(self, kept: Group, gone: Group) -> Group:
         """Merge two groups into the one whose kind wins: a dot's, a reduce's, the wider box."""
-        if (gone.kind is not kept.kind and kept.kind is Kind.LOOP) or (
+        if (gone.kind is not kept.kind and kept.kind is FusionKind.LOOP) or (
             kept.kind is gone.kind and len(gone.box) > len(kept.box)
         ):
             kept, gone = gone, kept
@@ -251,7 +255,7 @@ class FusionPlan:
     def _pull_reduce_producers(self) -> None:
         for instr, node in reversed(self.nodes.items()):
             group = self.graph.find(instr)
-            if instr.opcode != "reduce" or group is None or group.kind is not Kind.INPUT:
+            if instr.opcode != "reduce" or group is None or group.kind is not FusionKind.INPUT:
                 continue
             for leaf in node.leaves:
                 producer, group = self.graph.find(leaf), self._group(instr)
@@ -267,7 +271,7 @@ class FusionPlan:
         """Reductions go where what they reduce is made, though it is stored as well."""
         for instr, node in self.nodes.items():
             group = self.graph.find(instr)
-            if instr.opcode != "reduce" or group is None or group.kind is not Kind.INPUT:
+            if instr.opcode != "reduce" or group is None or group.kind is not FusionKind.INPUT:
                 continue
             for leaf, how in node.leaves.items():
                 producer, group = self.graph.find(leaf), self._group(instr)
@@ -288,7 +292,7 @@ class FusionPlan:
             producer, group = self.graph.find(leaf), self._group(instr)
             if producer is None or producer.has_row_reduction or producer is group:
                 continue
-            if producer.kind is not Kind.LOOP or instr.operands[0] in producer.reads:
+            if producer.kind is not FusionKind.LOOP or instr.operands[0] in producer.reads:
                 continue
             if self.readers.get(leaf) != [instr] or self.legality.outputs(producer) != [leaf]:
                 continue
@@ -313,12 +317,12 @@ class FusionPlan:
             return
         if leaf not in a.reads or leaf not in b.reads or a.box != b.box:
             return
-        if a.kind is Kind.INPUT:
+        if a.kind is FusionKind.INPUT:
             is_legal = a.reduced == b.reduced and all(
                 decision.is_fused
                 for decision in (self.legality.fits(a, b), self.legality.can_hold_sums(a, b))
             )
-        elif a.kind is Kind.LOOP and leaf.array.dims == a.box:
+        elif a.kind is FusionKind.LOOP and leaf.array.dims == a.box:
             is_legal = self.legality.can_merge(a, b).is_fused
         else:
             return
@@ -339,7 +343,7 @@ def is_row_reduce(instr: HloInstruction) -> bool:
     )
 
 
-def _readers(nodes: dict[HloInstruction, Node]) -> dict[HloInstruction, list[HloInstruction]]:
+def _readers(nodes: dict[HloInstruction, FusionNode]) -> dict[HloInstruction, list[HloInstruction]]:
     """For each instruction, the non-virtual ones that read it, directly or through virtuals."""
     readers: dict[HloInstruction, list[HloInstruction]] = defaultdict(list)
     for instr, node in nodes.items():
@@ -350,7 +354,7 @@ def _readers(nodes: dict[HloInstruction, Node]) -> dict[HloInstruction, list[Hlo
     return readers
 
 
-def _producers(node: Node, nodes: dict[HloInstruction, Node]) -> list[HloInstruction]:
+def _producers(node: FusionNode, nodes: dict[HloInstruction, FusionNode]) -> list[HloInstruction]:
     """The non-virtual instructions a node depends on."""
     found: dict[HloInstruction, None] = {}
     for leaf in node.leaves:
@@ -363,7 +367,7 @@ def _producers(node: Node, nodes: dict[HloInstruction, Node]) -> list[HloInstruc
 
 
 def _memory_values(
-    computation: HloComputation, nodes: dict[HloInstruction, Node]
+    computation: HloComputation, nodes: dict[HloInstruction, FusionNode]
 ) -> set[HloInstruction]:
     """The values that a fixed instruction or the caller reads, so that they must be stored."""
     found: set[HloInstruction] = {computation.root_instruction}

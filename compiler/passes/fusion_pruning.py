@@ -23,8 +23,8 @@ from compiler.passes.fusion_decision import (
     Legality,
     leaf_is_array,
 )
-from compiler.passes.fusion_groups import Group, GroupGraph, Kind
-from compiler.passes.fusion_nodes import Access, Node, Role, is_turned_image
+from compiler.passes.fusion_groups import FusionKind, Group, GroupGraph
+from compiler.passes.fusion_nodes import Access, FusionNode, Role, is_turned_image
 
 MAX_RECOMPUTED_OPS = 16
 MIN_BYTES_BEFORE_DOT = 64 << 20  # below, a dot's operand is better stored than recomputed
@@ -44,7 +44,7 @@ class OutputPruner:
     """Finds and applies recipes; `recomputed` are the instructions readers now repeat."""
 
     def __init__(
-        self, graph: GroupGraph, nodes: dict[HloInstruction, Node], legality: Legality
+        self, graph: GroupGraph, nodes: dict[HloInstruction, FusionNode], legality: Legality
     ) -> None:
         self.graph = graph
         self.nodes = nodes
@@ -56,8 +56,8 @@ class OutputPruner:
         dropped = 0
         for group in groups:
             outputs = self.legality.outputs(group)
-            is_whole = group.kind is Kind.LOOP and not group.has_row_reduction
-            if group.kind in (Kind.CUSTOM, Kind.SCALAR) or len(outputs) < 2 - is_whole:
+            is_whole = group.kind is FusionKind.LOOP and not group.has_row_reduction
+            if group.kind in (FusionKind.CUSTOM, FusionKind.SCALAR) or len(outputs) < 2 - is_whole:
                 continue
             position = {n: i for i, n in enumerate(group.nodes)}
             for instr in sorted(outputs, key=lambda n: -position[n]):
@@ -136,7 +136,7 @@ class OutputPruner:
         self, reader: HloInstruction, instr: HloInstruction, recipe: _Recipe
     ) -> bool:
         group = self.graph.find(reader)
-        if group is None or group.kind in (Kind.CUSTOM, Kind.SCALAR):
+        if group is None or group.kind in (FusionKind.CUSTOM, FusionKind.SCALAR):
             return False
         is_direct = self.nodes[reader].leaves.get(instr) is Access.SAME
         if not is_direct and instr not in reader.operands:

@@ -10,13 +10,13 @@ from __future__ import annotations
 from compiler.analysis.tiled_layout import byte_size
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape
-from compiler.passes.fusion_parts import Part
+from compiler.passes.fusion_parts import FusionPart
 
 _EDGE = 4
 """The first and the last of so many equal stretches of nodes hold no cut."""
 
 
-def cut_at_waist(part: Part) -> tuple[Part, Part] | None:
+def cut_at_waist(part: FusionPart) -> tuple[FusionPart, FusionPart] | None:
     """The two parts of the thinnest cut; None where none stores arrays and leaves something to do.
 
     What depends on no input (positions, masks of them) is computed on both sides.
@@ -28,7 +28,7 @@ def cut_at_waist(part: Part) -> tuple[Part, Part] | None:
     return part.cut_at(stored) if stored else None
 
 
-def _worked_out(part: Part) -> list[HloInstruction]:
+def _worked_out(part: FusionPart) -> list[HloInstruction]:
     """The nodes that depend on some array that the part reads, operands before users."""
     found: dict[HloInstruction, None] = {n: None for n in part.inputs if n.array.rank > 0}
     for node in part.nodes:

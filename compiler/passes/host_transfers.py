@@ -29,9 +29,9 @@ from compiler.passes.stage_text import REMADE, stage_of, with_entry
 from compiler.passes.stages import (
     Branch,
     HostTransfer,
-    Loop,
     Named,
     StagedProgram,
+    StageLoop,
     Step,
 )
 from compiler.passes.transfer_devices import transfer_device
@@ -224,7 +224,7 @@ def _place_carrier(instr: Instr, plan: _Plan, operands: list[list[Instr]], text:
     step: Step
     if instr.opcode == "while":
         condition, body = (_nested(text, called) for called in (instr.condition, instr.body))
-        step = Loop(condition, body, names[0], results)
+        step = StageLoop(condition, body, names[0], results)
     else:
         branches = tuple(_nested(text, called) for called in instr.called_computations())
         step = Branch(names[0][0], branches, tuple(names[1:]), results)

@@ -49,7 +49,7 @@ _CUSTOM_ROOM = 1.25
 
 
 @dataclass(frozen=True)
-class KernelFacts:
+class KernelInHbm:
     """A kernel's cycles with all arrays in HBM, and the bytes that it needs for itself.
 
     `is_disjoint`: no step computes what another one did, so that a result may lie on an operand.
@@ -71,10 +71,10 @@ class KernelScopes:
         self.planner = planner
         self.rows = planner.chip.vmem_rows
         self._vmem = planner.chip.vmem_bytes
-        self._facts: dict[HloInstruction, KernelFacts] = {}
-        self._known: dict[object, KernelFacts] = {}
+        self._facts: dict[HloInstruction, KernelInHbm] = {}
+        self._known: dict[object, KernelInHbm] = {}
         self._moves: dict[HloInstruction, Moves | None] = {}
-        self._hopes: dict[HloInstruction, KernelFacts] = {}
+        self._hopes: dict[HloInstruction, KernelInHbm] = {}
         self._wanted: dict[HloInstruction, int] = {}
         self.planned: dict[HloInstruction, None] = {}
         self.custom: dict[HloInstruction, CustomPlaces] = {}
@@ -110,11 +110,11 @@ class KernelScopes:
 
     def _keep_scope(self, kernel: HloInstruction, scope_bytes: int) -> None:
         """Let a kernel have the scope that it has now."""
-        self._facts[kernel] = KernelFacts(0, scope_bytes)
+        self._facts[kernel] = KernelInHbm(0, scope_bytes)
         if kernel in self.planned:
             with self.scoped(kernel):
                 found = self.planner.facts(kernel)
-            self._facts[kernel] = KernelFacts(found.cycles, scope_bytes, found.is_disjoint)
+            self._facts[kernel] = KernelInHbm(found.cycles, scope_bytes, found.is_disjoint)
 
     @contextmanager
     def scoped(self, kernel: HloInstruction) -> Iterator[None]:
@@ -125,7 +125,7 @@ class KernelScopes:
         finally:
             set_scope(kernel, None)
 
-    def facts(self, kernel: HloInstruction) -> KernelFacts:
+    def facts(self, kernel: HloInstruction) -> KernelInHbm:
         """What a kernel needs."""
         if kernel not in self._facts:
             self._facts[kernel] = self._found(kernel)
@@ -197,7 +197,7 @@ class KernelScopes:
                 is_less |= self._facts[kernel].scope_bytes < facts.scope_bytes
         return is_less
 
-    def _as_it_lies(self, kernel: HloInstruction, facts: KernelFacts) -> KernelFacts:
+    def _as_it_lies(self, kernel: HloInstruction, facts: KernelInHbm) -> KernelInHbm:
         cycles = self._cycles(kernel, facts.scope_bytes, facts.is_disjoint)
         smaller: list[tuple[int, float]] = []
         for scope in (self._vmem // part for part in _PARTS):
@@ -212,25 +212,25 @@ class KernelScopes:
                 smaller.append((scope, found - cycles))
         return replace(facts, smaller=tuple(smaller))
 
-    def _found(self, kernel: HloInstruction) -> KernelFacts:
+    def _found(self, kernel: HloInstruction) -> KernelInHbm:
         if not uses_vmem(kernel):
-            return KernelFacts(0, min(SCALAR_KERNEL_BYTES, self._vmem))
+            return KernelInHbm(0, min(SCALAR_KERNEL_BYTES, self._vmem))
         if kernel in self.custom:
-            return KernelFacts(0, self.custom[kernel].scope_bytes)
+            return KernelInHbm(0, self.custom[kernel].scope_bytes)
         if kernel not in self.planned:
-            return KernelFacts(0, self._of_custom(kernel))
+            return KernelInHbm(0, self._of_custom(kernel))
         key = self.planner.key(kernel)
         if key not in self._known:
             self._known[key] = self._of_windows(kernel)
         return self._known[key]
 
-    def _of_windows(self, fusion: HloInstruction) -> KernelFacts:
+    def _of_windows(self, fusion: HloInstruction) -> KernelInHbm:
         plan = self.planner.plan(fusion)
         is_disjoint = self.planner.facts(fusion).is_disjoint
-        facts = KernelFacts(plan.estimated_cycles, self._vmem, is_disjoint)
+        facts = KernelInHbm(plan.estimated_cycles, self._vmem, is_disjoint)
         return self._scoped(fusion, plan, facts)
 
-    def _scoped(self, fusion: HloInstruction, plan: WindowPlan, facts: KernelFacts) -> KernelFacts:
+    def _scoped(self, fusion: HloInstruction, plan: WindowPlan, facts: KernelInHbm) -> KernelInHbm:
         """With the least part of VMEM that will do, and what smaller ones cost more."""
         rows = self.planner.rows(fusion)
         smaller: list[tuple[int, float]] = []

@@ -12,7 +12,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from compiler.analysis.affine_boxes import Axis, Box, Part, known_starts, parts_of, span
+from compiler.analysis.affine_boxes import (
+    AffineBox,
+    BoxedWindows,
+    StridedAxis,
+    known_starts,
+    parts_of,
+    span,
+)
 from compiler.analysis.affine_places import Starts, pieces_of
 from compiler.analysis.gather_dims import GatherDims, gather_dims
 from compiler.analysis.reducers import reducer_kind
@@ -67,13 +74,15 @@ def _in_result_order(d: GatherDims, flat: HloInstruction) -> HloInstruction:
     return make.transpose(ordered, tuple(order.index(k) for k in range(len(result))))
 
 
-def _assembled(operand: HloInstruction, parts: Sequence[Part], depth: int) -> HloInstruction:
+def _assembled(
+    operand: HloInstruction, parts: Sequence[BoxedWindows], depth: int
+) -> HloInstruction:
     """Parts that share the first `depth` cuts, joined where the next cut went through them."""
     first = parts[0]
     if len(first.cuts) == depth:
         return _sliced(operand, first)
     label = first.cuts[depth].label
-    by_cut: dict[int, list[Part]] = {}
+    by_cut: dict[int, list[BoxedWindows]] = {}
     for part in parts:
         by_cut.setdefault(part.cuts[depth].begin, []).append(part)
     joined = [_assembled(operand, group, depth + 1) for group in by_cut.values()]
@@ -89,7 +98,7 @@ def _concatenate(parts: Sequence[HloInstruction], dim: int) -> HloInstruction:
     return emit(parts[0], "concatenate", shape, parts, {"dimensions": (dim,)})
 
 
-def _sliced(operand: HloInstruction, part: Part) -> HloInstruction:
+def _sliced(operand: HloInstruction, part: BoxedWindows) -> HloInstruction:
     """The elements of a box: [digits .., window ..]."""
     box, found = part.box, operand
     for dim in reversed(range(operand.array.rank)):
@@ -102,7 +111,9 @@ def _sliced(operand: HloInstruction, part: Part) -> HloInstruction:
     return make.broadcast(found, part.sizes, tuple(part.place(label) for label in wanted))
 
 
-def _split(array: HloInstruction, dim: int, first: int, axes: Sequence[Axis]) -> HloInstruction:
+def _split(
+    array: HloInstruction, dim: int, first: int, axes: Sequence[StridedAxis]
+) -> HloInstruction:
     """Dimension `dim` cut into its axes: one dimension for each, and one of a single element if
     there are none."""
     size = array.array.dims[dim]
@@ -195,14 +206,14 @@ def _may_meet(starts: Starts, windows: Dims) -> bool:
 
 def _updates(
     d: ScatterDims, starts: Starts, windows: Dims
-) -> list[tuple[HloInstruction, Part]] | None:
+) -> list[tuple[HloInstruction, BoxedWindows]] | None:
     """The updates of each box, [digits .., window ..]."""
     pieces = pieces_of(starts, _MOST_PARTS)
     if pieces is None:
         return None
     update = make.transpose(d.updates, (*d.batch_dims, *d.window_dims))
     update = make.reshape(update, (pieces.periods, pieces.length, *windows))
-    found: list[tuple[HloInstruction, Part]] = []
+    found: list[tuple[HloInstruction, BoxedWindows]] = []
     for piece in pieces.parts:
         parts = parts_of(piece.places, windows, _MOST_PARTS)
         if parts is None or len(found) + len(parts) > _MOST_PARTS:
@@ -218,7 +229,7 @@ def _updates(
 
 
 def _combined_first(
-    scatter: HloInstruction, kind: str, update: HloInstruction, part: Part
+    scatter: HloInstruction, kind: str, update: HloInstruction, part: BoxedWindows
 ) -> HloInstruction:
     """The updates of a box, those of the same elements combined: its axes are the dimensions."""
     box, dtype = part.box, update.array.dtype
@@ -236,7 +247,7 @@ def _combined_first(
     return make.transpose(update, tuple(kept.index(n) for n in places))
 
 
-def _is_fused(operand: HloInstruction, kind: str, boxes: Sequence[Box]) -> bool:
+def _is_fused(operand: HloInstruction, kind: str, boxes: Sequence[AffineBox]) -> bool:
     """Whether all boxes are combined at once, by a pass over the whole operand."""
     if kind == "replace" or len(boxes) == 1:
         return False
@@ -247,7 +258,7 @@ def _all_at_once(
     scatter: HloInstruction,
     kind: str,
     operand: HloInstruction,
-    boxes: Sequence[tuple[HloInstruction, Box]],
+    boxes: Sequence[tuple[HloInstruction, AffineBox]],
 ) -> HloInstruction:
     array = operand.array
     neutral = identity(kind, array.dtype)
@@ -259,7 +270,11 @@ def _all_at_once(
 
 
 def _updated(
-    scatter: HloInstruction, kind: str, operand: HloInstruction, update: HloInstruction, box: Box
+    scatter: HloInstruction,
+    kind: str,
+    operand: HloInstruction,
+    update: HloInstruction,
+    box: AffineBox,
 ) -> HloInstruction:
     """`operand` with the updates of a box, which has its axes as dimensions."""
     array = operand.array
@@ -283,7 +298,7 @@ def _updated(
     return emit(scatter, "dynamic-update-slice", array, (operand, new, *starts))
 
 
-def _spread(update: HloInstruction, box: Box, fill: object) -> HloInstruction:
+def _spread(update: HloInstruction, box: AffineBox, fill: object) -> HloInstruction:
     """The updates as they lie in the operand, `fill` between them: one dimension for each of its."""
     sizes = [[axis.size for axis in one] or [1] for one in box.axes]
     spread = make.reshape(update, tuple(n for one in sizes for n in one))
@@ -292,7 +307,9 @@ def _spread(update: HloInstruction, box: Box, fill: object) -> HloInstruction:
     return spread
 
 
-def _joined(array: HloInstruction, dim: int, axes: Sequence[Axis], fill: object) -> HloInstruction:
+def _joined(
+    array: HloInstruction, dim: int, axes: Sequence[StridedAxis], fill: object
+) -> HloInstruction:
     """Axes that are dimensions from `dim` on as one dimension."""
     if len(axes) < 2:
         return _pad(array, dim, (0, 0, axes[0].step - 1), fill) if axes else array
@@ -304,7 +321,7 @@ def _joined(array: HloInstruction, dim: int, axes: Sequence[Axis], fill: object)
     return _cut(merged, dim, 0, span(axes), 1)
 
 
-def _enlarged(update: HloInstruction, box: Box, dims: Dims, fill: object) -> HloInstruction:
+def _enlarged(update: HloInstruction, box: AffineBox, dims: Dims, fill: object) -> HloInstruction:
     """A box within an array of `dims` that holds `fill` elsewhere."""
     found = update
     for dim, (first, size) in enumerate(zip(box.firsts, dims, strict=True)):

@@ -22,10 +22,16 @@ from compiler.passes.sharding.exporter import (
     settle_results,
     stated_results,
 )
-from compiler.passes.sharding.importer import Program, import_shardings
+from compiler.passes.sharding.importer import ImportedProgram, import_shardings
 from compiler.passes.sharding.regions import mark_manual
 from compiler.sharding.mesh import TensorSharding
-from compiler.sharding.propagation import Direction, Step, propagate, step_of, step_of_edge
+from compiler.sharding.propagation import (
+    Direction,
+    PropagationStep,
+    propagate,
+    step_of,
+    step_of_edge,
+)
 from compiler.sharding.values import Values, values_of
 
 
@@ -78,7 +84,7 @@ def _is_all_stated(module: HloModule) -> bool:
     return all("sharding" in i.attrs for c in control_computations(module) for i in c)
 
 
-def _apply_constraints(program: Program) -> None:
+def _apply_constraints(program: ImportedProgram) -> None:
     """What no other constraint uses is made as its closed constraint wants it."""
     for note in list(program.notes):
         (stated,) = program.stated[note]
@@ -98,7 +104,7 @@ def _is_closed(sharding: TensorSharding) -> bool:
     return not any(dim.is_open or dim.priority for dim in sharding.dims)
 
 
-def _state(program: Program, values: Values) -> None:
+def _state(program: ImportedProgram, values: Values) -> None:
     """Give values the shardings that are stated for them, and join those of a group.
 
     Those at the boundaries of manual regions come first: shapes inside follow from them.
@@ -124,7 +130,9 @@ def _join(members: list[HloInstruction], values: Values) -> None:
         edge.target = replaced.get(edge.target, edge.target)
 
 
-def _steps(program: Program, values: Values, control: list[HloComputation]) -> list[Step]:
+def _steps(
+    program: ImportedProgram, values: Values, control: list[HloComputation]
+) -> list[PropagationStep]:
     """All operations and edges through which shardings go, in the order of the program."""
     steps = []
     for computation in reversed(control):

@@ -18,7 +18,7 @@ from compiler.rewrite.graph import emit
 Dims = tuple[int, ...]
 
 
-class View(Protocol):
+class StackedView(Protocol):
     """Another shape of an array and of its slices along the first dimension."""
 
     def inward(self, value: HloInstruction) -> HloInstruction:
@@ -107,7 +107,7 @@ def carry(loop: HloInstruction, index: int, value: HloInstruction) -> ArrayShape
     return new
 
 
-def restate(loop: HloInstruction, index: int, view: View) -> None:
+def restate(loop: HloInstruction, index: int, view: StackedView) -> None:
     """Carry element `index` of the state, which is stacked, as the view has it."""
     body = loop.body
     new = carry(loop, index, view.inward(loop.operands[0].operands[index]))
@@ -132,7 +132,7 @@ def restate(loop: HloInstruction, index: int, view: View) -> None:
                 loop.computation.root = apart
 
 
-def _read(user: HloInstruction, value: HloInstruction, view: View) -> None:
+def _read(user: HloInstruction, value: HloInstruction, view: StackedView) -> None:
     sizes = view.sizes(user.array.dims)
     attrs = {**user.attrs, "dynamic_slice_sizes": sizes}
     shape = user.array.with_layout(None).with_dims(sizes)
@@ -143,6 +143,6 @@ def _read(user: HloInstruction, value: HloInstruction, view: View) -> None:
     user.computation.remove(user)
 
 
-def _write(user: HloInstruction, view: View) -> None:
+def _write(user: HloInstruction, view: StackedView) -> None:
     operand, update, *starts = user.operands
     user.set_operands([operand, view.inward(update), *view.starts(starts)])

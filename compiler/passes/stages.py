@@ -35,7 +35,7 @@ class HostTransfer:
 
 
 @dataclass(frozen=True)
-class Loop:
+class StageLoop:
     """A loop with transfers: `body` makes the next state of a state while the one result of `condition`
     holds. The state begins as `operands`; `results` names leaves of the last one, by their numbers."""
 
@@ -56,7 +56,7 @@ class Branch:
     results: tuple[tuple[str, int], ...]
 
 
-Step = Stage | HostTransfer | Loop | Branch
+Step = Stage | HostTransfer | StageLoop | Branch
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class StagedProgram:
         for step in self.steps:
             if isinstance(step, Stage):
                 yield step
-            elif isinstance(step, Loop):
+            elif isinstance(step, StageLoop):
                 yield from step.condition.stages()
                 yield from step.body.stages()
             elif isinstance(step, Branch):

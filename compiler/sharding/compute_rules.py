@@ -6,10 +6,10 @@ from compiler.hlo.attributes import ConvDims, Window, WindowDim
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait, with_trait
 from compiler.sharding.movement_rules import RuleOf, ints, maker_of, number
-from compiler.sharding.rule import Kind, Rule, RuleMaker
+from compiler.sharding.rule import FactorKind, RuleMaker, ShardingRule
 
 
-def _dot(instr: HloInstruction) -> Rule:
+def _dot(instr: HloInstruction) -> ShardingRule:
     """Result dimensions are batch, then the left side's, then the right side's."""
     found = maker_of(instr)
     sides = found.operand_dims[:2]
@@ -25,11 +25,11 @@ def _dot(instr: HloInstruction) -> Rule:
                 found.add(size, {side: dim}, {0: target})
                 target += 1
     for left, right in zip(*contracted, strict=True):
-        found.add(sides[0][left], {0: left, 1: right}, {}, Kind.REDUCE)
+        found.add(sides[0][left], {0: left, 1: right}, {}, FactorKind.REDUCE)
     return found.rule()
 
 
-def _convolution(instr: HloInstruction) -> Rule:
+def _convolution(instr: HloInstruction) -> ShardingRule:
     found = maker_of(instr)
     labels, window = instr.attrs["dim_labels"], instr.attrs.get("window", Window())
     assert isinstance(labels, ConvDims)
@@ -47,7 +47,7 @@ def _convolution(instr: HloInstruction) -> Rule:
         _add_feature_groups(found, labels, groups)
     else:
         places = {0: labels.input_feature, 1: labels.kernel_input_feature}
-        found.add(image[labels.input_feature], places, {}, Kind.REDUCE)
+        found.add(image[labels.input_feature], places, {}, FactorKind.REDUCE)
         if batches == 1:
             places = {1: labels.kernel_output_feature}
             found.add(made[labels.output_feature], places, {0: labels.output_feature})
@@ -75,12 +75,12 @@ def _add_feature_groups(found: RuleMaker, labels: ConvDims, groups: int) -> None
     places = {0: labels.input_feature, 1: labels.kernel_output_feature}
     found.add(groups, places, {0: labels.output_feature})
     inside = {0: labels.input_feature, 1: labels.kernel_input_feature}
-    found.add(given // groups, inside, {}, Kind.REDUCE)
+    found.add(given // groups, inside, {}, FactorKind.REDUCE)
     rest = {1: labels.kernel_output_feature}
     found.add(features // groups, rest, {0: labels.output_feature})
 
 
-def _reduce(instr: HloInstruction) -> Rule:
+def _reduce(instr: HloInstruction) -> ShardingRule:
     """Half of the operands are arrays, the others the scalars that they start from."""
     found = maker_of(instr)
     count = len(found.operand_dims) // 2
@@ -89,20 +89,20 @@ def _reduce(instr: HloInstruction) -> Rule:
     for dim, size in enumerate(found.operand_dims[0]):
         arrays = dict.fromkeys(range(count), dim)
         if dim in reduced:
-            found.add(size, arrays, {}, Kind.REDUCE)
+            found.add(size, arrays, {}, FactorKind.REDUCE)
         else:
             found.add(size, arrays, dict.fromkeys(range(count), target))
             target += 1
     return found.rule()
 
 
-def _kind_of_window(part: WindowDim) -> Kind:
+def _kind_of_window(part: WindowDim) -> FactorKind:
     """Tiles pass where every window is the one element of its own place."""
     is_same = part.size == part.stride == part.base_dilation == 1
-    return Kind.PASS if is_same and part.pad_low == part.pad_high == 0 else Kind.PERMUTE
+    return FactorKind.PASS if is_same and part.pad_low == part.pad_high == 0 else FactorKind.PERMUTE
 
 
-def _reduce_window(instr: HloInstruction) -> Rule:
+def _reduce_window(instr: HloInstruction) -> ShardingRule:
     found = maker_of(instr)
     window = instr.attrs["window"]
     assert isinstance(window, Window)
@@ -115,7 +115,7 @@ def _reduce_window(instr: HloInstruction) -> Rule:
     return found.rule()
 
 
-def _select_and_scatter(instr: HloInstruction) -> Rule:
+def _select_and_scatter(instr: HloInstruction) -> ShardingRule:
     """The result is as large as the operand; the source has an element for each window."""
     found = maker_of(instr)
     window = instr.attrs["window"]
@@ -125,7 +125,7 @@ def _select_and_scatter(instr: HloInstruction) -> Rule:
     return found.rule()
 
 
-def _gather(instr: HloInstruction) -> Rule:
+def _gather(instr: HloInstruction) -> ShardingRule:
     found = maker_of(instr)
     operand, indices = found.operand_dims
     (made,) = found.result_dims
@@ -147,13 +147,13 @@ def _gather(instr: HloInstruction) -> Rule:
         if slices[dim] == operand[dim]:
             found.add(operand[dim], {0: dim}, {0: target})
         else:
-            found.add(operand[dim], {0: dim}, {}, Kind.REPLICATE)
+            found.add(operand[dim], {0: dim}, {}, FactorKind.REPLICATE)
     for dim in collapsed:
-        found.add(operand[dim], {0: dim}, {}, Kind.REDUCE)
+        found.add(operand[dim], {0: dim}, {}, FactorKind.REDUCE)
     return found.rule()
 
 
-def _scatter(instr: HloInstruction) -> Rule:
+def _scatter(instr: HloInstruction) -> ShardingRule:
     """Operands, indices, updates; as many operands as updates and results."""
     found = maker_of(instr)
     count = (len(found.operand_dims) - 1) // 2
@@ -176,7 +176,7 @@ def _scatter(instr: HloInstruction) -> Rule:
                 dict.fromkeys(arrays, target),
             )
         else:
-            kind = Kind.REDUCE if is_reduction(instr) else Kind.REPLICATE
+            kind = FactorKind.REDUCE if is_reduction(instr) else FactorKind.REPLICATE
             found.add(indices[dim], places, {}, kind)
     kept = [d for d in range(len(operand)) if d not in inserted and d not in batching]
     for source, dim in zip(windows, kept, strict=True):
@@ -185,7 +185,7 @@ def _scatter(instr: HloInstruction) -> Rule:
             both = places | dict.fromkeys(updates, source)
             found.add(operand[dim], both, dict.fromkeys(arrays, dim))
         else:
-            found.add(operand[dim], places, dict.fromkeys(arrays, dim), Kind.REPLICATE)
+            found.add(operand[dim], places, dict.fromkeys(arrays, dim), FactorKind.REPLICATE)
     for dim in inserted:
         found.add(operand[dim], dict.fromkeys(arrays, dim), dict.fromkeys(arrays, dim))
     return found.rule()
@@ -201,24 +201,24 @@ def is_reduction(instr: HloInstruction) -> bool:
     return info.has(Trait.COMMUTATIVE | Trait.ASSOCIATIVE) and operands == set(body.parameters)
 
 
-def _sort(instr: HloInstruction) -> Rule:
+def _sort(instr: HloInstruction) -> ShardingRule:
     found = maker_of(instr)
     (sorted_dim,) = ints(instr, "dimensions")
     for dim in range(len(found.result_dims[0])):
-        found.add_same(dim, Kind.REPLICATE if dim == sorted_dim else Kind.PASS)
+        found.add_same(dim, FactorKind.REPLICATE if dim == sorted_dim else FactorKind.PASS)
     return found.rule()
 
 
-def _topk(instr: HloInstruction) -> Rule:
+def _topk(instr: HloInstruction) -> ShardingRule:
     found = maker_of(instr)
     last = len(found.operand_dims[0]) - 1
     for dim in range(last):
         found.add_same(dim)
-    found.add_same(last, Kind.REPLICATE, is_blocked=True, size=found.operand_dims[0][last])
+    found.add_same(last, FactorKind.REPLICATE, is_blocked=True, size=found.operand_dims[0][last])
     return found.rule()
 
 
-def _fft(instr: HloInstruction) -> Rule:
+def _fft(instr: HloInstruction) -> ShardingRule:
     found = maker_of(instr)
     rank = len(found.result_dims[0])
     transformed = len(ints(instr, "fft_length"))
@@ -226,11 +226,11 @@ def _fft(instr: HloInstruction) -> Rule:
         found.add_same(dim)
     for dim in range(rank - transformed, rank):
         largest = max(found.operand_dims[0][dim], found.result_dims[0][dim])
-        found.add_same(dim, Kind.REPLICATE, size=largest)
+        found.add_same(dim, FactorKind.REPLICATE, size=largest)
     return found.rule()
 
 
-def _matrices(instr: HloInstruction) -> Rule:
+def _matrices(instr: HloInstruction) -> ShardingRule:
     """Batch dimensions pass; the last two are a matrix."""
     found = maker_of(instr)
     rank = len(found.result_dims[0])
@@ -240,15 +240,15 @@ def _matrices(instr: HloInstruction) -> Rule:
         column = rank - 1 if instr.attrs.get("left_side", False) else rank - 2
         found.add(found.result_dims[0][column], {1: column}, {0: column})
         row = 2 * rank - 3 - column
-        found.add(found.result_dims[0][row], {0: row, 1: row}, {0: row}, Kind.REPLICATE)
-        found.add(found.operand_dims[0][column], {0: column}, {}, Kind.REPLICATE)
+        found.add(found.result_dims[0][row], {0: row, 1: row}, {0: row}, FactorKind.REPLICATE)
+        found.add(found.operand_dims[0][column], {0: column}, {}, FactorKind.REPLICATE)
     else:
         for dim in range(rank - 2, rank):
-            found.add_same(dim, Kind.REPLICATE)
+            found.add_same(dim, FactorKind.REPLICATE)
     return found.rule()
 
 
-def _batch_norm(instr: HloInstruction) -> Rule:
+def _batch_norm(instr: HloInstruction) -> ShardingRule:
     """Arrays of the operand's rank, and vectors over its features."""
     found = maker_of(instr)
     feature = number(instr, "feature_index", 0)
@@ -260,20 +260,20 @@ def _batch_norm(instr: HloInstruction) -> Rule:
             given |= {i: 0 for i, dims in enumerate(found.operand_dims) if len(dims) == 1}
             made |= {i: 0 for i, dims in enumerate(found.result_dims) if len(dims) == 1}
         is_local = dim == feature or instr.opcode == "batch-norm-inference"
-        found.add(size, given, made, Kind.PASS if is_local else Kind.REDUCE)
+        found.add(size, given, made, FactorKind.PASS if is_local else FactorKind.REDUCE)
     return found.rule()
 
 
-def _ragged_all_to_all(instr: HloInstruction) -> Rule:
+def _ragged_all_to_all(instr: HloInstruction) -> ShardingRule:
     """The output is updated in place; rows move between devices."""
     found = maker_of(instr)
-    found.add(found.operand_dims[1][0], {1: 0}, {0: 0}, Kind.REPLICATE)
+    found.add(found.operand_dims[1][0], {1: 0}, {0: 0}, FactorKind.REPLICATE)
     for dim in range(1, len(found.result_dims[0])):
         found.add(found.result_dims[0][dim], {0: dim, 1: dim}, {0: dim})
     return found.rule()
 
 
-def _collective(instr: HloInstruction) -> Rule:
+def _collective(instr: HloInstruction) -> ShardingRule:
     """Of a region that is manual in other axes: pass but along the dimensions that it changes."""
     found = maker_of(instr)
     changed = set(ints(instr, "dimensions"))
@@ -285,7 +285,7 @@ def _collective(instr: HloInstruction) -> Rule:
         for i in range(count):
             given, made = found.operand_dims[i][dim], found.result_dims[i][dim]
             is_same = given == made and dim not in changed
-            kind = Kind.PASS if is_same else Kind.REPLICATE
+            kind = FactorKind.PASS if is_same else FactorKind.REPLICATE
             found.add(max(given, made), {i: dim}, {i: dim}, kind)
     return found.rule()
 

@@ -10,9 +10,9 @@ from compiler.hlo.iota_order import Ints
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import leaves
-from compiler.sharding.rule import Kind, Rule, RuleMaker
+from compiler.sharding.rule import FactorKind, RuleMaker, ShardingRule
 
-RuleOf: TypeAlias = Callable[[HloInstruction], Rule]
+RuleOf: TypeAlias = Callable[[HloInstruction], ShardingRule]
 
 
 def maker_of(instr: HloInstruction) -> RuleMaker:
@@ -35,7 +35,7 @@ def number(instr: HloInstruction, name: str, default: int) -> int:
     return value
 
 
-def pointwise(instr: HloInstruction) -> Rule:
+def pointwise(instr: HloInstruction) -> ShardingRule:
     """Every dimension is the same in all arrays; scalars (of select, clamp) have none."""
     found = maker_of(instr)
     for dim in range(len(found.result_dims[0]) if found.result_dims else 0):
@@ -43,26 +43,26 @@ def pointwise(instr: HloInstruction) -> Rule:
     return found.rule()
 
 
-def unrelated(instr: HloInstruction) -> Rule:
+def unrelated(instr: HloInstruction) -> ShardingRule:
     """Every dimension is on its own."""
     return maker_of(instr).rule()
 
 
-def _broadcast(instr: HloInstruction) -> Rule:
+def _broadcast(instr: HloInstruction) -> ShardingRule:
     found = maker_of(instr)
     for dim, target in enumerate(ints(instr, "dimensions")):
         found.add(found.operand_dims[0][dim], {0: dim}, {0: target})
     return found.rule()
 
 
-def _transpose(instr: HloInstruction) -> Rule:
+def _transpose(instr: HloInstruction) -> ShardingRule:
     found = maker_of(instr)
     for target, dim in enumerate(ints(instr, "dimensions")):
         found.add(found.operand_dims[0][dim], {0: dim}, {0: target})
     return found.rule()
 
 
-def _reshape(instr: HloInstruction) -> Rule:
+def _reshape(instr: HloInstruction) -> ShardingRule:
     """Both sides cut into common parts, major first, for as far as they have any."""
     found = maker_of(instr)
     given, made = found.operand_dims[0], found.result_dims[0]
@@ -114,7 +114,7 @@ def _add_run(found: RuleMaker, sources: list[int], targets: list[int]) -> None:
         found.add(size, {}, {0: dim})
 
 
-def _bitcast_convert(instr: HloInstruction) -> Rule:
+def _bitcast_convert(instr: HloInstruction) -> ShardingRule:
     """The dimensions that both have; a wider type has one fewer."""
     found = maker_of(instr)
     for dim in range(min(len(found.operand_dims[0]), len(found.result_dims[0]))):
@@ -122,10 +122,10 @@ def _bitcast_convert(instr: HloInstruction) -> Rule:
     return found.rule()
 
 
-def _by_sizes(kind: Kind, *, is_blocked: bool) -> RuleOf:
+def _by_sizes(kind: FactorKind, *, is_blocked: bool) -> RuleOf:
     """Pass where a dimension keeps its size, else `kind`: what is cut, padded or joined."""
 
-    def rule(instr: HloInstruction) -> Rule:
+    def rule(instr: HloInstruction) -> ShardingRule:
         found = maker_of(instr)
         (made,) = found.result_dims
         for dim, size in enumerate(made):
@@ -140,7 +140,7 @@ def _by_sizes(kind: Kind, *, is_blocked: bool) -> RuleOf:
     return rule
 
 
-def _dynamic_update_slice(instr: HloInstruction) -> Rule:
+def _dynamic_update_slice(instr: HloInstruction) -> ShardingRule:
     """What is not updated whole passes between operand and result only."""
     found = maker_of(instr)
     operand, update = found.operand_dims[:2]
@@ -149,23 +149,23 @@ def _dynamic_update_slice(instr: HloInstruction) -> Rule:
             found.add(size, {0: dim, 1: dim}, {0: dim})
         else:
             found.add(size, {0: dim}, {0: dim})
-            found.add(update[dim], {1: dim}, {}, Kind.REPLICATE)
+            found.add(update[dim], {1: dim}, {}, FactorKind.REPLICATE)
     return found.rule()
 
 
-def _reverse(instr: HloInstruction) -> Rule:
+def _reverse(instr: HloInstruction) -> ShardingRule:
     found = maker_of(instr)
     for dim in range(len(found.result_dims[0])):
         is_reversed = dim in ints(instr, "dimensions")
-        found.add_same(dim, Kind.PERMUTE if is_reversed else Kind.PASS)
+        found.add_same(dim, FactorKind.PERMUTE if is_reversed else FactorKind.PASS)
     return found.rule()
 
 
-def _concatenate(instr: HloInstruction) -> Rule:
+def _concatenate(instr: HloInstruction) -> ShardingRule:
     found = maker_of(instr)
     (joined,) = ints(instr, "dimensions")
     for dim in range(len(found.result_dims[0])):
-        found.add_same(dim, Kind.REPLICATE if dim == joined else Kind.PASS)
+        found.add_same(dim, FactorKind.REPLICATE if dim == joined else FactorKind.PASS)
     return found.rule()
 
 
@@ -179,17 +179,17 @@ MOVEMENT_RULES: dict[str, RuleOf] = {
     "broadcast": _broadcast,
     "concatenate": _concatenate,
     "copy": pointwise,
-    "dynamic-slice": _by_sizes(Kind.REPLICATE, is_blocked=True),
+    "dynamic-slice": _by_sizes(FactorKind.REPLICATE, is_blocked=True),
     "dynamic-update-slice": _dynamic_update_slice,
     "iota": unrelated,
     "map": pointwise,
     "constant": unrelated,
-    "pad": _by_sizes(Kind.PERMUTE, is_blocked=False),
+    "pad": _by_sizes(FactorKind.PERMUTE, is_blocked=False),
     "partition-id": unrelated,
     "replica-id": unrelated,
     "reshape": _reshape,
     "reverse": _reverse,
     "rng": unrelated,
-    "slice": _by_sizes(Kind.PERMUTE, is_blocked=False),
+    "slice": _by_sizes(FactorKind.PERMUTE, is_blocked=False),
     "transpose": _transpose,
 }

@@ -13,14 +13,14 @@ from compiler.sharding.movement_rules import (
     maker_of,
     pointwise,
 )
-from compiler.sharding.rule import Rule
+from compiler.sharding.rule import ShardingRule
 
 FULL_TO_SHARD = "SPMDFullToShardShape"
 SHARD_TO_FULL = "SPMDShardToFullShape"
 """The custom calls at which a region begins and ends whose shapes are each device's own."""
 
 
-def _boundary(instr: HloInstruction) -> Rule:
+def _boundary(instr: HloInstruction) -> ShardingRule:
     """The larger side's dimension is cut first by what is manual inside, then as inside."""
     found = maker_of(instr)
     (given,), (made,) = found.operand_dims, found.result_dims
@@ -67,14 +67,14 @@ def batch_rank(instr: HloInstruction) -> int:
     return count if all(a.dims[:count] == arrays[0].dims[:count] for a in arrays) else 0
 
 
-def _by_batch(instr: HloInstruction) -> Rule:
+def _by_batch(instr: HloInstruction) -> ShardingRule:
     found = maker_of(instr)
     for dim in range(batch_rank(instr)):
         found.add_same(dim, size=found.operand_dims[0][dim])
     return found.rule()
 
 
-def _custom_call(instr: HloInstruction) -> Rule:
+def _custom_call(instr: HloInstruction) -> ShardingRule:
     return CUSTOM_CALL_RULES.get(str(instr.attrs.get("custom_call_target")), _by_batch)(instr)
 
 
@@ -137,7 +137,7 @@ NO_RULE: dict[str, str] = {
 }
 
 
-def rule_of(instr: HloInstruction) -> Rule | None:
+def rule_of(instr: HloInstruction) -> ShardingRule | None:
     """The rule of an instruction; None for one that relates nothing by itself."""
     made = RULES.get(instr.opcode)
     return None if made is None else made(instr)

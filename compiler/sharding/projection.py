@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from compiler.sharding.mesh import Axes, Axis, merged_axes
 from compiler.sharding.rule import DimFactors
-from compiler.sharding.values import Value
+from compiler.sharding.values import ShardedValue
 
 
 def common_prefix(a: Axes, b: Axes) -> Axes:
@@ -73,7 +73,7 @@ def fitting(axes: Axes, size: int, *, is_minor: bool) -> Axes:
 class ArrayFactors:
     """One array of an operation: the axes of each factor, and what is left over."""
 
-    value: Value
+    value: ShardedValue
     mapping: DimFactors
     axes: dict[int, Axes]
     is_open: dict[int, bool]
@@ -118,7 +118,7 @@ class ArrayFactors:
         return changed
 
 
-def project(value: Value, mapping: DimFactors, sizes: tuple[int, ...]) -> ArrayFactors:
+def project(value: ShardedValue, mapping: DimFactors, sizes: tuple[int, ...]) -> ArrayFactors:
     """The axes of each factor in one array; what fits no factor is left over."""
     by_factor: dict[int, Axes] = {}
     is_open: dict[int, bool] = {}

@@ -35,8 +35,8 @@ from compiler.sharding.projection import (
     project,
     without_conflicts,
 )
-from compiler.sharding.rule import Kind, Rule
-from compiler.sharding.values import Edge, Value, Values
+from compiler.sharding.rule import FactorKind, ShardingRule
+from compiler.sharding.values import Edge, ShardedValue, Values
 
 
 class Direction(enum.Flag):
@@ -62,12 +62,12 @@ _FORWARD_FIRST = with_trait(Trait.BOX)
 
 
 @dataclass(eq=False)
-class Step:
+class PropagationStep:
     """An operation or an edge, through which shardings go."""
 
-    rule: Rule
-    operands: list[Value]
-    results: list[Value]
+    rule: ShardingRule
+    operands: list[ShardedValue]
+    results: list[ShardedValue]
     allowed: Direction = Direction.BOTH
     is_pass_through: bool = False
     is_single_use: bool = False
@@ -87,12 +87,12 @@ class Step:
         if now <= Round.PASS_THROUGH:
             is_in = self.is_pass_through and (self.is_single_use or now is Round.PASS_THROUGH)
             return self.allowed & self.first if is_in else Direction.NONE
-        if now is Round.PASS_FACTORS and self.rule.kinds[factor] is not Kind.PASS:
+        if now is Round.PASS_FACTORS and self.rule.kinds[factor] is not FactorKind.PASS:
             return Direction.NONE
         return self.allowed & (Direction.BACKWARD if self.is_broadcast else Direction.BOTH)
 
 
-def step_of(instr: HloInstruction, values: Values, allowed: Direction) -> Step | None:
+def step_of(instr: HloInstruction, values: Values, allowed: Direction) -> PropagationStep | None:
     """The step of an instruction; None when it relates nothing."""
     rule = rule_of(instr)
     if rule is None:
@@ -100,7 +100,7 @@ def step_of(instr: HloInstruction, values: Values, allowed: Direction) -> Step |
     info = OPCODES[instr.opcode]
     is_forward = instr.opcode in _FORWARD_FIRST
     is_pass = info.has(Trait.ELEMENTWISE) or instr.opcode in ("reshape", "transpose", "copy")
-    return Step(
+    return PropagationStep(
         rule,
         list(values.operands(instr)),
         values.of[instr],
@@ -112,18 +112,22 @@ def step_of(instr: HloInstruction, values: Values, allowed: Direction) -> Step |
     )
 
 
-def step_of_edge(edge: Edge) -> Step:
+def step_of_edge(edge: Edge) -> PropagationStep:
     """Sources and target are one array for all that matters here."""
     dims = edge.target.dims
     mapping = tuple((dim,) for dim in range(len(dims)))
-    rule = Rule(dims, (Kind.PASS,) * len(dims), (mapping,) * len(edge.sources), (mapping,))
-    return Step(rule, edge.sources, [edge.target], is_pass_through=True, is_single_use=True)
+    rule = ShardingRule(
+        dims, (FactorKind.PASS,) * len(dims), (mapping,) * len(edge.sources), (mapping,)
+    )
+    return PropagationStep(
+        rule, edge.sources, [edge.target], is_pass_through=True, is_single_use=True
+    )
 
 
-def propagate(steps: Sequence[Step], values: Sequence[Value]) -> int:
+def propagate(steps: Sequence[PropagationStep], values: Sequence[ShardedValue]) -> int:
     """Spread shardings until nothing changes; returns how often a value gained some."""
     priorities = {0, *(priority for value in values for priority in value.waiting)}
-    users: dict[int, list[Step]] = {}
+    users: dict[int, list[PropagationStep]] = {}
     for step in steps:
         for value in {*step.operands, *step.results}:
             users.setdefault(value.number, []).append(step)
@@ -136,7 +140,9 @@ def propagate(steps: Sequence[Step], values: Sequence[Value]) -> int:
     return changes
 
 
-def _to_fixed_point(steps: Sequence[Step], users: dict[int, list[Step]], now: Round) -> int:
+def _to_fixed_point(
+    steps: Sequence[PropagationStep], users: dict[int, list[PropagationStep]], now: Round
+) -> int:
     waiting = deque(steps)
     queued = set(steps)
     changes = 0
@@ -151,7 +157,7 @@ def _to_fixed_point(steps: Sequence[Step], users: dict[int, list[Step]], now: Ro
     return changes
 
 
-def apply(step: Step, now: Round) -> list[Value]:
+def apply(step: PropagationStep, now: Round) -> list[ShardedValue]:
     """Spread shardings through one step; returns the values that gained axes."""
     values = (*step.operands, *step.results)
     cut = [value for value in values if any(value.axes)]

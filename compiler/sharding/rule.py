@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from compiler.hlo.iota_order import Ints
 
 
-class Kind(enum.Enum):
+class FactorKind(enum.Enum):
     """What it costs to cut a factor."""
 
     PASS = "pass"
@@ -33,7 +33,7 @@ DimFactors = tuple[Ints, ...]
 
 
 @dataclass(frozen=True)
-class Rule:
+class ShardingRule:
     """Factors by number: their sizes and kinds, and where they are in each operand and result.
 
     Operands and results are leaves: a tuple counts as its arrays. `blocked` factors are never
@@ -41,7 +41,7 @@ class Rule:
     """
 
     sizes: Ints
-    kinds: tuple[Kind, ...]
+    kinds: tuple[FactorKind, ...]
     operands: tuple[DimFactors, ...]
     results: tuple[DimFactors, ...]
     blocked: frozenset[int] = frozenset()
@@ -53,7 +53,7 @@ class Rule:
         )
         sizes = ", ".join(f"{_name(i)}={size}" for i, size in enumerate(self.sizes))
         text = f"{sides} {{{sizes}}}"
-        for kind in (Kind.REDUCE, Kind.REPLICATE, Kind.PERMUTE):
+        for kind in (FactorKind.REDUCE, FactorKind.REPLICATE, FactorKind.PERMUTE):
             found = [_name(i) for i, k in enumerate(self.kinds) if k is kind]
             if found:
                 text += f" {kind.value}={{{', '.join(found)}}}"
@@ -76,7 +76,7 @@ class RuleMaker:
         self.operand_dims = operands
         self.result_dims = results
         self._sizes: list[int] = []
-        self._kinds: list[Kind] = []
+        self._kinds: list[FactorKind] = []
         self._blocked: set[int] = set()
         self._operands: list[list[list[int]]] = [[[] for _ in dims] for dims in operands]
         self._results: list[list[list[int]]] = [[[] for _ in dims] for dims in results]
@@ -86,7 +86,7 @@ class RuleMaker:
         size: int,
         operands: Mapping[int, int],
         results: Mapping[int, int],
-        kind: Kind = Kind.PASS,
+        kind: FactorKind = FactorKind.PASS,
         *,
         is_blocked: bool = False,
     ) -> None:
@@ -102,7 +102,12 @@ class RuleMaker:
             self._results[index][dim].append(number)
 
     def add_same(
-        self, dim: int, kind: Kind = Kind.PASS, *, is_blocked: bool = False, size: int | None = None
+        self,
+        dim: int,
+        kind: FactorKind = FactorKind.PASS,
+        *,
+        is_blocked: bool = False,
+        size: int | None = None,
     ) -> None:
         """A factor in dimension `dim` of every operand that has so many, and of every result."""
         operands = {i: dim for i, dims in enumerate(self.operand_dims) if dim < len(dims)}
@@ -110,7 +115,7 @@ class RuleMaker:
         found = self.result_dims[0][dim] if size is None else size
         self.add(found, operands, results, kind, is_blocked=is_blocked)
 
-    def rule(self) -> Rule:
+    def rule(self) -> ShardingRule:
         """The finished rule."""
         for index, dims in enumerate(self.operand_dims):
             for dim, size in enumerate(dims):
@@ -120,7 +125,7 @@ class RuleMaker:
             for dim, size in enumerate(dims):
                 if not self._results[index][dim]:
                     self.add(size, {}, {index: dim})
-        return Rule(
+        return ShardingRule(
             tuple(self._sizes),
             tuple(self._kinds),
             tuple(tuple(map(tuple, dims)) for dims in self._operands),

@@ -19,7 +19,7 @@ from compiler.sharding.mesh import Axes, DimSharding, Mesh, TensorSharding
 Instr = HloInstruction
 
 
-class Value:
+class ShardedValue:
     """One array, and what is known of its sharding.
 
     `axes` cut each dimension so far; `is_open` says to which more may be added. `blocked` are
@@ -88,33 +88,33 @@ class Value:
 class Edge:
     """Arrays that flow into one value: a loop's state, a conditional's result."""
 
-    sources: list[Value]
-    target: Value
+    sources: list[ShardedValue]
+    target: ShardedValue
 
 
 @dataclass
 class Values:
     """The values of all instructions that run as control flow, and the edges between them."""
 
-    of: dict[Instr, list[Value]] = field(default_factory=dict)
+    of: dict[Instr, list[ShardedValue]] = field(default_factory=dict)
     edges: list[Edge] = field(default_factory=list)
     count: int = 0
 
-    def fresh(self, shape: Shape) -> list[Value]:
+    def fresh(self, shape: Shape) -> list[ShardedValue]:
         """New values for the arrays (and tokens) of a shape."""
         found = []
         for leaf in _leaves(shape):
             dims = leaf.dims if isinstance(leaf, ArrayShape) else ()
-            found.append(Value(self.count, dims))
+            found.append(ShardedValue(self.count, dims))
             self.count += 1
         return found
 
-    def all(self) -> list[Value]:
+    def all(self) -> list[ShardedValue]:
         """Each value once, in the order of the program."""
         found = {value.number: value for values in self.of.values() for value in values}
         return [found[number] for number in sorted(found)]
 
-    def operands(self, instr: Instr) -> list[Value]:
+    def operands(self, instr: Instr) -> list[ShardedValue]:
         """The values of all operands' arrays."""
         return [value for operand in instr.operands for value in self.of[operand]]
 
@@ -135,15 +135,17 @@ def values_of(module: HloModule) -> Values:
 
 
 def _walk(
-    computation: HloComputation, arguments: list[list[Value]] | None, found: Values
-) -> list[Value]:
+    computation: HloComputation, arguments: list[list[ShardedValue]] | None, found: Values
+) -> list[ShardedValue]:
     """Give the instructions of a computation their values; returns those of its root."""
     for instr in computation:
         found.of[instr] = _values(instr, arguments, found)
     return found.of[computation.root_instruction]
 
 
-def _values(instr: Instr, arguments: list[list[Value]] | None, found: Values) -> list[Value]:
+def _values(
+    instr: Instr, arguments: list[list[ShardedValue]] | None, found: Values
+) -> list[ShardedValue]:
     match instr.opcode:
         case "parameter" if arguments is not None:
             number = instr.attrs["parameter_number"]
@@ -164,7 +166,7 @@ def _values(instr: Instr, arguments: list[list[Value]] | None, found: Values) ->
     return found.fresh(instr.shape)
 
 
-def _element(instr: Instr, found: Values) -> list[Value]:
+def _element(instr: Instr, found: Values) -> list[ShardedValue]:
     (operand,) = instr.operands
     index = instr.attrs["index"]
     assert isinstance(index, int)
@@ -174,7 +176,7 @@ def _element(instr: Instr, found: Values) -> list[Value]:
     return found.of[operand][start : start + counts[index]]
 
 
-def _while(instr: Instr, found: Values) -> list[Value]:
+def _while(instr: Instr, found: Values) -> list[ShardedValue]:
     state = found.fresh(instr.shape)
     body, condition = instr.attrs["body"], instr.attrs["condition"]
     assert isinstance(body, HloComputation)
@@ -185,7 +187,7 @@ def _while(instr: Instr, found: Values) -> list[Value]:
     return state
 
 
-def _conditional(instr: Instr, found: Values) -> list[Value]:
+def _conditional(instr: Instr, found: Values) -> list[ShardedValue]:
     results = found.fresh(instr.shape)
     branches = instr.called_computations()
     given = [
@@ -196,7 +198,9 @@ def _conditional(instr: Instr, found: Values) -> list[Value]:
     return results
 
 
-def _add_edges(found: Values, sources: Iterable[list[Value]], targets: list[Value]) -> None:
+def _add_edges(
+    found: Values, sources: Iterable[list[ShardedValue]], targets: list[ShardedValue]
+) -> None:
     for index, target in enumerate(targets):
         arrays = [values[index] for values in sources]
         found.edges.append(Edge([v for v in arrays if v is not target], target))

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from compiler.passes.stages import HostTransfer, Loop, Stage, StagedProgram, Step
+from compiler.passes.stages import HostTransfer, Stage, StagedProgram, StageLoop, Step
 from runtime.buffer import Array, place
 from runtime.client import Device
 from runtime.executable import Executable
@@ -94,7 +94,7 @@ class StagedRun:
             return dict(zip(step.outputs, made, strict=True))
         if isinstance(step, HostTransfer):
             return self._transfer(step, known)
-        if isinstance(step, Loop):
+        if isinstance(step, StageLoop):
             state = [known[name] for name in step.operands]
             while _decision(self.results_of(step.condition, state)[0]):
                 state = self.results_of(step.body, state)

@@ -28,12 +28,13 @@ class Assigned:
 
 @dataclass(frozen=True)
 class Source:
-    """A file: its docstring, imports with their lines in functions, constants, and sets of opcodes."""
+    """A file: its docstring, imports with their lines in functions, classes, constants, sets of opcodes."""
 
     docstring: str
     imports: tuple[tuple[str, str], ...]
     """Module and name of each import; without a name where the module itself is imported."""
     inner_imports: tuple[int, ...]
+    public_classes: tuple[str, ...]
     constants: tuple[Assigned, ...]
     opcode_sets: frozenset[frozenset[str]]
     """Literal sets, tuples and lists of opcodes, but those that a pattern names (``Op((...), X)``)."""
@@ -64,6 +65,7 @@ def source(name: str) -> Source:
         ast.get_docstring(tree) or "",
         tuple(_imports(nodes)),
         tuple(_inner_imports(nodes)),
+        tuple(_public_classes(tree)),
         tuple(_constants(tree)),
         frozenset(_opcode_sets(nodes)),
     )
@@ -83,6 +85,12 @@ def _inner_imports(nodes: list[ast.AST]) -> Iterator[int]:
             for node in ast.walk(function):
                 if isinstance(node, ast.Import | ast.ImportFrom):
                     yield node.lineno
+
+
+def _public_classes(tree: ast.Module) -> Iterator[str]:
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            yield node.name
 
 
 def _constants(tree: ast.Module) -> Iterator[Assigned]:

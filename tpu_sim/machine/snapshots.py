@@ -26,13 +26,13 @@ Arrays = Mapping[str, npt.NDArray[np.generic]]
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class MemorySnapshot:
     """What arrays held, by name: pages, and the bytes behind the last whole word."""
 
     parts: Mapping[str, tuple[list[Page], bytes]]
 
     @classmethod
-    def take(cls, arrays: Arrays, before: Snapshot | None = None) -> Snapshot:
+    def take(cls, arrays: Arrays, before: MemorySnapshot | None = None) -> MemorySnapshot:
         """What `arrays` hold now; `before` is an earlier snapshot of the same."""
         known = {} if before is None else before.parts
         return cls({name: _pages(a, known.get(name)) for name, a in arrays.items()})

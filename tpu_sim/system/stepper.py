@@ -23,7 +23,7 @@ from tpu_sim.machine.faults import DeadlockFault, MachineFault
 from tpu_sim.machine.memory import HbmMemory
 from tpu_sim.machine.node_table import MAIN, FlatNode, NodeStep, NodeTable
 from tpu_sim.machine.run import NO_CALL, Core, Stop
-from tpu_sim.machine.snapshots import Arrays, Snapshot, core_arrays
+from tpu_sim.machine.snapshots import Arrays, MemorySnapshot, core_arrays
 from tpu_sim.machine.state import CoreState, CoreWords
 from tpu_sim.system.machine import Machine
 
@@ -41,7 +41,7 @@ class _Moment:
     """Where all cores stood, and what they held."""
 
     cycles: tuple[int, ...]
-    snapshots: tuple[Snapshot, ...]
+    snapshots: tuple[MemorySnapshot, ...]
 
 
 class _Stepped:
@@ -170,7 +170,7 @@ class Stepper:
         if any(moment.cycles == cycles for moment in self._moments):
             return
         before = self._moments[-1].snapshots if self._moments else (None,) * self.count
-        taken = tuple(Snapshot.take(self._arrays(n), old) for n, old in enumerate(before))
+        taken = tuple(MemorySnapshot.take(self._arrays(n), old) for n, old in enumerate(before))
         self._moments.append(_Moment(cycles, taken))
         self._moments.sort(key=lambda moment: moment.cycles)
         self._thin_out()

@@ -1,6 +1,6 @@
 """How a product of VMEM tiles is cut over the MXUs.
 
-Sizes are in tiles: M in 16-row lhs tiles, K and N in 128. A `Region` is a box of the product. Its
+Sizes are in tiles: M in 16-row lhs tiles, K and N in 128. A `ProductRegion` is a box of the product. Its
 128x128 MXU units form a grid ``mw x kw x nw``: in one *step* each takes its own lhs row tile (mw),
 its own 128-deep slice of K (kw; the partial results are added) and its own 128 output columns (nw).
 A *pass* is the run of steps that uses one set of latched weights. A 256-wide MXU is two units deep
@@ -41,7 +41,7 @@ _CARRIED_TILES = 8
 
 
 @dataclass(frozen=True)
-class Region:
+class ProductRegion:
     """A box of a product, in tiles, and the unit grid that computes it."""
 
     m0: int
@@ -97,7 +97,7 @@ class Region:
 
 
 @dataclass(frozen=True)
-class Costs:
+class DotPlanCosts:
     """What the plan's estimate needs: of the chip (`side`: units along an MXU's side), the stores
     that 16 result rows take, and the epilogue's vector operations (0: none) and columns."""
 
@@ -116,9 +116,9 @@ class Costs:
 
 def costs_of(
     chip: Chip, stores_per_tile: int, epilogue_ops: int = 0, epilogue_columns: int = 0
-) -> Costs:
+) -> DotPlanCosts:
     """Read the costs off a chip."""
-    return Costs(
+    return DotPlanCosts(
         chip.mxu_count,
         isqrt(chip.units_per_mxu),
         chip.matmul_cycles,
@@ -133,12 +133,16 @@ def costs_of(
     )
 
 
-def plan_regions(m_tiles: int, k_tiles: int, n_tiles: int, costs: Costs) -> list[Region]:
+def plan_regions(
+    m_tiles: int, k_tiles: int, n_tiles: int, costs: DotPlanCosts
+) -> list[ProductRegion]:
     """Cut a product into regions, in the order they must run (K ascending for equal M, N)."""
     return list(_best(m_tiles, k_tiles, n_tiles, costs)[1])
 
 
-def batched(region: Region, batches: int, costs: Costs) -> list[tuple[int, Region]]:
+def batched(
+    region: ProductRegion, batches: int, costs: DotPlanCosts
+) -> list[tuple[int, ProductRegion]]:
     """The region in so many matrices: first matrix and region, where units that it leaves idle take
     matrices of their own; those left over at the end are a region too."""
     mxus = region.mw * -(-region.kw // costs.side) * -(-region.nw // costs.side)
@@ -152,7 +156,7 @@ def batched(region: Region, batches: int, costs: Costs) -> list[tuple[int, Regio
 
 
 @lru_cache(maxsize=4096)
-def _best(m: int, k: int, n: int, costs: Costs) -> tuple[float, tuple[Region, ...]]:
+def _best(m: int, k: int, n: int, costs: DotPlanCosts) -> tuple[float, tuple[ProductRegion, ...]]:
     """The cheapest cut of a box at the origin, and its estimated cycles."""
     if not (m and k and n):
         return 0.0, ()
@@ -160,7 +164,7 @@ def _best(m: int, k: int, n: int, costs: Costs) -> tuple[float, tuple[Region, ..
     return min(candidates, key=lambda candidate: (candidate[0], len(candidate[1])))
 
 
-def _grids(m: int, k: int, n: int, costs: Costs) -> Iterator[tuple[int, int, int]]:
+def _grids(m: int, k: int, n: int, costs: DotPlanCosts) -> Iterator[tuple[int, int, int]]:
     mxus, side = costs.mxus, costs.side
     for deep in range(min(mxus, -(-k // side)), 0, -1):
         for wide in range(1, min(mxus // deep, -(-n // side)) + 1):
@@ -168,12 +172,12 @@ def _grids(m: int, k: int, n: int, costs: Costs) -> Iterator[tuple[int, int, int
 
 
 def _cut(
-    m: int, k: int, n: int, grid: tuple[int, int, int], costs: Costs
-) -> tuple[float, tuple[Region, ...]]:
+    m: int, k: int, n: int, grid: tuple[int, int, int], costs: DotPlanCosts
+) -> tuple[float, tuple[ProductRegion, ...]]:
     """Whole multiples of `grid` first, then what is left in N, K and M."""
     mw, kw, nw = grid
     m_main, k_main, n_main = m - m % mw, k - k % kw, n - n % nw
-    region = Region(0, 0, 0, m_main, k_main, n_main, mw, kw, nw)
+    region = ProductRegion(0, 0, 0, m_main, k_main, n_main, mw, kw, nw)
     total = _cycles(region, costs)
     if costs.epilogue_ops and (
         k_main < k or not is_fusable(region, costs.epilogue_ops, costs.epilogue_columns)
@@ -191,14 +195,14 @@ def _cut(
     return total, tuple(regions)
 
 
-def _moved(region: Region, by: tuple[int, int, int]) -> Region:
-    return Region(
+def _moved(region: ProductRegion, by: tuple[int, int, int]) -> ProductRegion:
+    return ProductRegion(
         region.m0 + by[0], region.k0 + by[1], region.n0 + by[2],
         region.m_tiles, region.k_tiles, region.n_tiles, region.mw, region.kw, region.nw,
     )  # fmt: skip
 
 
-def _cycles(region: Region, costs: Costs) -> float:
+def _cycles(region: ProductRegion, costs: DotPlanCosts) -> float:
     """Estimated cycles: the busiest of MXU, stores and loads, and what starting costs."""
     outputs, groups = region.mw * region.nw, region.k_groups
     stores = (costs.stores_per_tile + _SUM_STORES * (groups - 1)) / groups * outputs
@@ -216,7 +220,7 @@ def _cycles(region: Region, costs: Costs) -> float:
     return region.passes * (one_pass + blocks * costs.block) + costs.region
 
 
-def is_fusable(region: Region, epilogue_ops: int, columns: int = 0) -> bool:
+def is_fusable(region: ProductRegion, epilogue_ops: int, columns: int = 0) -> bool:
     """Whether the stream of a region can know, when it pops, which sums are finished.
 
     With `columns`, a step must also have whole rows of so many tiles.
@@ -230,7 +234,7 @@ def is_fusable(region: Region, epilogue_ops: int, columns: int = 0) -> bool:
     )
 
 
-def _sum_ops(region: Region, epilogue_ops: int) -> int:
+def _sum_ops(region: ProductRegion, epilogue_ops: int) -> int:
     """Operations of the passes of one sum over K, with about 8 steps at least."""
     sums = -(-_SHORT_BLOCK_STEPS // (region.steps * region.k_groups))
     passes = region.steps * _STEP_OPS + 2 * PUSHES_PER_BLOCK * region.units
@@ -255,7 +259,7 @@ class Skew:
     carried_passes: int = 1
 
 
-def choose_skew(region: Region, chip: Chip, epilogue_ops: int = 0) -> Skew:
+def choose_skew(region: ProductRegion, chip: Chip, epilogue_ops: int = 0) -> Skew:
     """The least skew that hides the MXU's latency and the epilogue's, within the result queue."""
     hidden = chip.latency("mxu_result") + chip.matmul_cycles + _epilogue_latency(epilogue_ops)
     queue = chip.mrf_entries // 2  # steps whose results fit
@@ -277,7 +281,7 @@ def _epilogue_latency(ops: int) -> int:
     return min(30 + 2 * ops, 120) if ops else 0
 
 
-def _short_skew(region: Region, least: int, queue: int, epilogue_ops: int) -> Skew:
+def _short_skew(region: ProductRegion, least: int, queue: int, epilogue_ops: int) -> Skew:
     steps, groups = region.steps, region.k_groups
     lag = max(1, min(-(-least // steps), (queue - 1) // steps))
     unroll = -(-_SHORT_BLOCK_STEPS // steps)

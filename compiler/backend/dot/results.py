@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
 
-from compiler.backend.dot.plan import Region
-from compiler.backend.dot.tiles import TILE_ROWS, Cursor, TileGrid
+from compiler.backend.dot.plan import ProductRegion
+from compiler.backend.dot.tiles import TILE_ROWS, TileCursor, TileGrid
 from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import MReg, SReg, VReg
 
@@ -110,7 +110,7 @@ class ResultWriter:
     def __init__(
         self,
         b: LloBuilder,
-        region: Region,
+        region: ProductRegion,
         out: TileGrid,
         accumulate: Accumulate,
         epilogue: Epilogue | None,
@@ -154,7 +154,7 @@ class ResultWriter:
         """Output rows (of VMEM) from one step to the next."""
         return self._out.row(2 * self._region.mw, 0)
 
-    def pops(self, pointer: SReg, place: StepPlace, at: Cursor) -> None:
+    def pops(self, pointer: SReg, place: StepPlace, at: TileCursor) -> None:
         """Drain a step of the pass under cursor `at`."""
         region = self._region
         for bu, mu, nu in product(range(region.bw), range(region.mw), range(region.nw)):
@@ -180,7 +180,7 @@ class ResultWriter:
         b = self._b
         return b.emit(self._add, a[0], c[0]), b.emit(self._add, a[1], c[1])
 
-    def _tile(self, number: Affine, bu: int, mu: int, nu: int, at: Cursor) -> ResultTile:
+    def _tile(self, number: Affine, bu: int, mu: int, nu: int, at: TileCursor) -> ResultTile:
         region = self._region
         row_tile = Affine(
             number.sreg,
@@ -214,7 +214,7 @@ class ResultWriter:
         return values[0]
 
     def _accumulated(
-        self, sums: tuple[VReg, VReg], pointer: SReg, row: int, place: StepPlace, at: Cursor,
+        self, sums: tuple[VReg, VReg], pointer: SReg, row: int, place: StepPlace, at: TileCursor,
         has_lower: bool,
     ) -> tuple[VReg, VReg]:  # fmt: skip
         """Sums with what the output holds of them, if it does."""

@@ -16,7 +16,7 @@ from math import prod
 from compiler.backend.dot.epilogue import emit_epilogue_pass
 from compiler.backend.dot.plan import (
     PUSHES_PER_BLOCK,
-    Region,
+    ProductRegion,
     batched,
     costs_of,
     is_fusable,
@@ -121,7 +121,7 @@ def _spans(push_tiles: int) -> list[_Span]:
 class _Work:
     """A region, the weights it takes, and the first of its matrices."""
 
-    region: Region
+    region: ProductRegion
     weights: WeightGrid
     is_whole_k: bool
     first: int

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import product
 
-from compiler.backend.dot.plan import Region, Skew, choose_skew
+from compiler.backend.dot.plan import ProductRegion, Skew, choose_skew
 from compiler.backend.dot.results import (
     FLOATS,
     Accumulate,
@@ -38,7 +38,7 @@ from tpu_sim.isa.chips import Chip
 def emit_region(
     b: LloBuilder,
     chip: Chip,
-    region: Region,
+    region: ProductRegion,
     lhs: TileGrid,
     weights: WeightGrid,
     out: TileGrid,
@@ -62,7 +62,7 @@ class _Stream:
     def __init__(
         self,
         b: LloBuilder,
-        region: Region,
+        region: ProductRegion,
         skew: Skew,
         lhs: TileGrid,
         weights: WeightGrid,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compiler.backend.dot.plan import Region
+from compiler.backend.dot.plan import ProductRegion
 from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import SReg
 
@@ -51,7 +51,7 @@ class WeightGrid:
         return self.tiles.row(k * 8 + push, n)
 
 
-class Cursor:
+class TileCursor:
     """Walks (k group, n group, matrices), k fastest, and keeps the address of what it points at.
 
     Within a block the position is in fresh sregs; `load` and `save` carry it over blocks in
@@ -62,7 +62,7 @@ class Cursor:
     def __init__(
         self,
         b: LloBuilder,
-        region: Region,
+        region: ProductRegion,
         base: SReg,
         rows: tuple[int, int, int],
         static_k: bool,
@@ -150,20 +150,24 @@ class Cursor:
         return b.ssel(wrapped, b.sconst(0), bumped), wrapped
 
 
-def lhs_cursor(b: LloBuilder, region: Region, lhs: TileGrid, static_k: bool) -> Cursor:
+def lhs_cursor(b: LloBuilder, region: ProductRegion, lhs: TileGrid, static_k: bool) -> TileCursor:
     """Address of tile (m0, current k) of the left side."""
     base = b.saddi(lhs.base, lhs.row(region.m0, region.k0))
-    return Cursor(b, region, base, (region.kw * TILE_ROWS, 0, lhs.matrix_rows), static_k)
+    return TileCursor(b, region, base, (region.kw * TILE_ROWS, 0, lhs.matrix_rows), static_k)
 
 
-def weight_cursor(b: LloBuilder, region: Region, weights: WeightGrid, static_k: bool) -> Cursor:
+def weight_cursor(
+    b: LloBuilder, region: ProductRegion, weights: WeightGrid, static_k: bool
+) -> TileCursor:
     """Address of the current weight block's first tile."""
     base = b.saddi(weights.tiles.base, weights.row(region.k0, region.n0, 0))
     next_k, next_n = weights.row(region.kw, 0, 0), weights.row(0, region.nw, 0)
-    return Cursor(b, region, base, (next_k, next_n, weights.tiles.matrix_rows), static_k)
+    return TileCursor(b, region, base, (next_k, next_n, weights.tiles.matrix_rows), static_k)
 
 
-def output_cursor(b: LloBuilder, region: Region, out: TileGrid, static_k: bool) -> Cursor:
+def output_cursor(
+    b: LloBuilder, region: ProductRegion, out: TileGrid, static_k: bool
+) -> TileCursor:
     """Address of output tile (m0, current n)."""
     base = b.saddi(out.base, out.row(2 * region.m0, region.n0))
-    return Cursor(b, region, base, (0, region.nw * TILE_ROWS, out.matrix_rows), static_k)
+    return TileCursor(b, region, base, (0, region.nw * TILE_ROWS, out.matrix_rows), static_k)

@@ -52,7 +52,7 @@ class BoxAxis:
 
 
 @dataclass(frozen=True)
-class Box:
+class ExchangeBox:
     """What all groups have in common; `places[core]` is its place in the ring of each axis."""
 
     axes: tuple[BoxAxis, ...]
@@ -83,7 +83,7 @@ class Colour:
     end: int
 
 
-def colours(box: Box, granules: int) -> list[Colour]:
+def colours(box: ExchangeBox, granules: int) -> list[Colour]:
     """Parts of slots of that many granules, and orders, with which a gather of all takes least."""
     axes = tuple((axis.size, axis.routes[0].load / len(axis.directions)) for axis in box.axes)
     orders, shares = _cheapest(axes)
@@ -174,7 +174,7 @@ def _shares(orders: Orders, times: Sequence[Sequence[float]]) -> tuple[float, Sh
     return least, best
 
 
-def box_of(cores: Slice, groups: Groups) -> Box | None:
+def box_of(cores: Slice, groups: Groups) -> ExchangeBox | None:
     """The box that every group is; None if one is none, or lies otherwise than the first."""
     if len(set(cores.chips)) < len(cores.chips):
         return None  # two cores of a chip are no neighbours along an axis
@@ -197,7 +197,7 @@ def box_of(cores: Slice, groups: Groups) -> Box | None:
         beside = ways if size > 2 else ways[:1]
         routes = [cores.route(way, beside, 2 * number + port) for port, way in enumerate(ways)]
         axes.append(BoxAxis(size, stride, order, (routes[0], routes[1])))
-    return Box(tuple(axes), tuple(places))
+    return ExchangeBox(tuple(axes), tuple(places))
 
 
 _Found = tuple[tuple[tuple[int, int], ...], tuple[int, ...], dict[int, tuple[int, ...]]]

@@ -9,8 +9,8 @@ from math import prod
 
 import numpy as np
 
-from compiler.backend.exchange.box import Box, Colour, along_axes, colours
-from compiler.backend.exchange.kernels import LOCAL, MOST_FLAGS, Exchange
+from compiler.backend.exchange.box import Colour, ExchangeBox, along_axes, colours
+from compiler.backend.exchange.kernels import LOCAL, MOST_FLAGS, ExchangeKernel
 from compiler.backend.exchange.plan import FIRST_DATA_FLAG
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import HBM, NO_ROUTE, DmaDescriptor, DmaDim
@@ -30,7 +30,7 @@ class Send:
 
 
 @dataclass(frozen=True)
-class Round:
+class GatherRound:
     """What a colour sends at a time, and what comes meanwhile, from cycle `start` to `end`.
 
     A block is the slots of `gathered`, pairs of count and granules between. The first one is the operand.
@@ -46,9 +46,9 @@ class Round:
 class BoxGather:
     """The schedule of a gather, and for each core the first granule of each block that it sends."""
 
-    def __init__(self, box: Box, granules: int, chip: Chip) -> None:
+    def __init__(self, box: ExchangeBox, granules: int, chip: Chip) -> None:
         self.box, self.granules, self.chip = box, granules, chip
-        self.rounds: list[Round] = []
+        self.rounds: list[GatherRound] = []
         self.words = [self._ranks(range(len(box.axes))) * granules]  # of every core's table
         self.flags = 0
         parts = colours(box, granules)
@@ -86,7 +86,7 @@ class BoxGather:
             )
             most = max(send.end - send.first for send in sends) * slots
             end = now + axis.cycles(most * GRANULE_BYTES, self.chip)
-            self.rounds.append(Round(now, end, sends, gathered, phase == step == 0))
+            self.rounds.append(GatherRound(now, end, sends, gathered, phase == step == 0))
             now = end
         return now
 
@@ -114,7 +114,7 @@ class BoxGather:
             found += self.box.ranks_along(number)
         return found
 
-    def begin(self, x: Exchange, local: int) -> None:
+    def begin(self, x: ExchangeKernel, local: int) -> None:
         """Tell the neighbours, hear of them, and bring this core's own slot to its place."""
         b = x.builder
         routes = self._routes(x)
@@ -128,32 +128,34 @@ class BoxGather:
         x.start(NO_ROUTE, x.source, own, b.sconst(local), self.granules)
         x.wait(x.ready)
 
-    def events(self) -> list[tuple[bool, Round]]:
+    def events(self) -> list[tuple[bool, GatherRound]]:
         """Starts (True) and ends of rounds, in the order in which they are about to happen."""
         ends = [(r.end, 0, k) for k, r in enumerate(self.rounds)]
         starts = [(r.start, 1, k) for k, r in enumerate(self.rounds)]
         return [(bool(is_start), self.rounds[k]) for _, is_start, k in sorted(starts + ends)]
 
-    def parts(self) -> list[list[tuple[bool, Round]]]:
+    def parts(self) -> list[list[tuple[bool, GatherRound]]]:
         """The events in parts, each of which waits and then sends; the last one only waits."""
-        found: list[list[tuple[bool, Round]]] = [[]]
+        found: list[list[tuple[bool, GatherRound]]] = [[]]
         for is_start, current in self.events():
             if not is_start and found[-1] and found[-1][-1][0]:
                 found.append([])
             found[-1].append((is_start, current))
         return found
 
-    def emit(self, x: Exchange) -> None:
+    def emit(self, x: ExchangeKernel) -> None:
         """Emit the kernel."""
         self.begin(x, LOCAL)
         if not self.emit_events(x, self.events(), LOCAL):
             x.wait(LOCAL)
 
-    def emit_parts(self, x: Exchange, wanted: slice, local: int) -> None:
+    def emit_parts(self, x: ExchangeKernel, wanted: slice, local: int) -> None:
         """Wait for rounds and send, some of `parts`."""
         self.emit_events(x, chain.from_iterable(self.parts()[wanted]), local)
 
-    def emit_events(self, x: Exchange, events: Iterable[tuple[bool, Round]], local: int) -> bool:
+    def emit_events(
+        self, x: ExchangeKernel, events: Iterable[tuple[bool, GatherRound]], local: int
+    ) -> bool:
         """Wait for rounds and send; whether this core's own slot was waited for."""
         routes = self._routes(x)
         is_local = True
@@ -169,10 +171,10 @@ class BoxGather:
                 self._send(x, current, send, routes[send.route])
         return not is_local
 
-    def _routes(self, x: Exchange) -> list[int]:
+    def _routes(self, x: ExchangeKernel) -> list[int]:
         return [route for pair in self.box.route_numbers(x.plan) for route in pair]
 
-    def _send(self, x: Exchange, current: Round, send: Send, route: int) -> None:
+    def _send(self, x: ExchangeKernel, current: GatherRound, send: Send, route: int) -> None:
         b = x.builder
         place = b.saddi(b.sadd(x.target, x.word(send.word)), send.first)
         source = b.saddi(x.source, send.first) if current.is_operand else place

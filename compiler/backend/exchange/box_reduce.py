@@ -19,8 +19,8 @@ from itertools import product
 
 import numpy as np
 
-from compiler.backend.exchange.box import DIRECTIONS, Box, Colour, along_axes, colours
-from compiler.backend.exchange.kernels import MOST_FLAGS, Exchange
+from compiler.backend.exchange.box import DIRECTIONS, Colour, ExchangeBox, along_axes, colours
+from compiler.backend.exchange.kernels import MOST_FLAGS, ExchangeKernel
 from compiler.backend.exchange.plan import FIRST_DATA_FLAG
 from compiler.backend.exchange.sums import Sum
 from compiler.llo.ir import SReg
@@ -43,7 +43,7 @@ _COPIES = 2
 
 
 @dataclass(frozen=True)
-class Piece:
+class GranulePiece:
     """A part of a block: from granule `at` on, `repeats` times `k` slots of `count` granules each.
 
     `step` is how far on the next repetition is, `stride` the next slot; `limit` ends the granules of all
@@ -70,7 +70,7 @@ class Phase:
     axis: int
     way: int
     size: int
-    pieces: tuple[Piece, ...]
+    pieces: tuple[GranulePiece, ...]
     word: int
     flags: tuple[tuple[int, ...], ...]
     cycles: int  # of a step
@@ -92,7 +92,7 @@ class BoxReduce:
     """The schedule of a reduce-scatter of slots of that many granules."""
 
     def __init__(
-        self, box: Box, granules: int, chip: Chip, flags: range = _FLAGS, most: int = 0
+        self, box: ExchangeBox, granules: int, chip: Chip, flags: range = _FLAGS, most: int = 0
     ) -> None:
         self.box, self.granules, self.chip = box, granules, chip
         self.most = most or _BLOCK_GRANULES[1]
@@ -132,7 +132,9 @@ class BoxReduce:
         rows: list[list[int]] = np.stack(self.words, axis=1).tolist()
         return rows
 
-    def _phase(self, colour: Colour, way: int, number: int, pieces: tuple[Piece, ...]) -> Phase:
+    def _phase(
+        self, colour: Colour, way: int, number: int, pieces: tuple[GranulePiece, ...]
+    ) -> Phase:
         axis = self.box.axes[colour.order[number]]
         word, flags = self._words(colour, way, number), []
         for _ in range(axis.size - 1):
@@ -188,11 +190,11 @@ class BoxReduce:
         repeats = [self.chains[e.chain][e.phase].pieces[e.piece].repeats for e in (event, other)]
         return event.chain == other.chain or repeats[0] != repeats[1]
 
-    def emit(self, x: Exchange) -> None:
+    def emit(self, x: ExchangeKernel) -> None:
         """Emit the kernel."""
         _Emitter(self, x).emit(range(len(self.turns)))
 
-    def emit_phase(self, x: Exchange, phase: int, phases: int) -> None:
+    def emit_phase(self, x: ExchangeKernel, phase: int, phases: int) -> None:
         """Emit one of the kernels in phases: first the turns that wait for nothing, then the others."""
         first = next(k for k, turn in enumerate(self.turns) if any(event.step for event in turn))
         rest = len(self.turns) - first
@@ -211,7 +213,7 @@ def _events(chain: int, number: int, phase: Phase, start: float) -> Iterator[Eve
 
 
 class _Emitter:
-    def __init__(self, plan: BoxReduce, x: Exchange) -> None:
+    def __init__(self, plan: BoxReduce, x: ExchangeKernel) -> None:
         self.plan, self.x, self.b = plan, x, x.builder
         self.routes = plan.box.route_numbers(x.plan)
         self.sum = Sum(x.kernel)
@@ -285,7 +287,7 @@ class _Emitter:
     def _phase(self, event: Event) -> Phase:
         return self.plan.chains[event.chain][event.phase]
 
-    def _piece(self, event: Event) -> Piece:
+    def _piece(self, event: Event) -> GranulePiece:
         return self._phase(event).pieces[event.piece]
 
     def _load(self, turn: list[Event], number: int, repeat: SReg) -> None:
@@ -395,7 +397,7 @@ def _block(step: int, way: int) -> int:
 
 def _pieces(
     plan: BoxReduce, colour: Colour, first: int, end: int, phase: int, repeats: int
-) -> tuple[Piece, ...]:
+) -> tuple[GranulePiece, ...]:
     """The pieces of a block, in order: parts of slots, at most so many in one; or runs of slots along the
     last axis after this one."""
     axes = [plan.box.axes[number] for number in colour.order[phase + 1 :]]
@@ -412,7 +414,7 @@ def _pieces(
         parts = -(-length // size)
         count = -(-length // parts)
         return tuple(
-            Piece(
+            GranulePiece(
                 first + base + k * stride + at * count,
                 1,
                 0,
@@ -428,7 +430,7 @@ def _pieces(
     most = max(1, size // length)
     k = max(n for n in range(1, inner + 1) if inner % n == 0 and n <= most)
     return tuple(
-        Piece(first + base + group * k * stride, k, stride, length, 1, 0, length)
+        GranulePiece(first + base + group * k * stride, k, stride, length, 1, 0, length)
         for base in outer
         for group in range(inner // k)
     )

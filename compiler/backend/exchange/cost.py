@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from compiler.analysis.running_time import ExchangeCost
 from compiler.backend.exchange import gather, reduce
-from compiler.backend.exchange.box import Box, box_of
+from compiler.backend.exchange.box import ExchangeBox, box_of
 from compiler.backend.exchange.box_gather import BoxGather
 from compiler.backend.exchange.box_reduce import BoxReduce
 from compiler.backend.exchange.ways import by_core, farthest_route
@@ -28,14 +27,6 @@ def network_of(module: HloModule, cores: Slice | None) -> Slice:
     """The slice that runs a program, or a ring where nobody knows."""
     count = device_counts(module).devices
     return cores or Slice(Torus((count, 1, 1), (True, False, False)), tuple(range(count)))
-
-
-@dataclass(frozen=True)
-class ExchangeCost:
-    """Cycles until other cores have said that they are ready, and from then until all has come."""
-
-    ready: int
-    transfer: int
 
 
 def exchange_cost(root: HloInstruction, cores: Slice, chip: Chip) -> ExchangeCost:
@@ -78,7 +69,7 @@ def _round(opcode: str, groups: Groups, granules: int, cores: Slice, chip: Chip)
     return ExchangeCost(_ready(way_round, groups, cores, chip), min(ring, boxed))
 
 
-def _ready(box: Box | None, groups: Groups, cores: Slice, chip: Chip) -> int:
+def _ready(box: ExchangeBox | None, groups: Groups, cores: Slice, chip: Chip) -> int:
     """Neighbours of a ring, or of all rings of a box."""
     if box is not None:
         return max(route_cost(axis.routes[0], chip, is_flag=True).latency for axis in box.axes)

@@ -13,7 +13,7 @@ from compiler.backend.exchange.kernels import (
     FORWARD,
     LOCAL,
     STEP_FLAGS,
-    Exchange,
+    ExchangeKernel,
 )
 from compiler.backend.exchange.plan import FIRST_DATA_FLAG
 from compiler.backend.exchange.ways import by_core
@@ -29,7 +29,7 @@ _PORTS = (FORWARD, BACKWARD)
 
 def emit_all_gather(kernel: CustomKernel) -> None:
     """Emit an all-gather ``[1, ..] -> [n, ..]``, by what takes least."""
-    x = Exchange(kernel)
+    x = ExchangeKernel(kernel)
     groups, cores = x.groups(), x.plan.cores
     box = box_of(cores, groups) if len(groups[0]) > 1 else None
     if box is not None:
@@ -45,7 +45,7 @@ def emit_gather_phase(kernel: CustomKernel, first_flag: int, phase: int, phases:
 
     What waits for nothing is in the first one; the rest is spread over `phases` others.
     """
-    x = Exchange(kernel)
+    x = ExchangeKernel(kernel)
     groups = x.groups()
     x.flag_offset = first_flag - FIRST_DATA_FLAG
     local = first_flag + GATHER_FLAGS - 1
@@ -63,7 +63,7 @@ def emit_gather_phase(kernel: CustomKernel, first_flag: int, phase: int, phases:
         x.wait(local)
 
 
-def _gather(x: Exchange, groups: Groups, chip: Chip) -> BoxGather | RingGather:
+def _gather(x: ExchangeKernel, groups: Groups, chip: Chip) -> BoxGather | RingGather:
     """The quicker way for which there are flags."""
     box = box_of(x.plan.cores, groups)
     if box is not None:
@@ -73,7 +73,7 @@ def _gather(x: Exchange, groups: Groups, chip: Chip) -> BoxGather | RingGather:
     return RingGather(x, groups)
 
 
-def _ring_cycles(x: Exchange, groups: Groups) -> int:
+def _ring_cycles(x: ExchangeKernel, groups: Groups) -> int:
     return ring_cycles(x.plan.cores, groups, x.granules(), x.kernel.chip)
 
 
@@ -96,7 +96,7 @@ Part = tuple[int, int, int, int]
 class RingGather:
     """Slots go round a ring, half of them each way."""
 
-    def __init__(self, x: Exchange, groups: Groups) -> None:
+    def __init__(self, x: ExchangeKernel, groups: Groups) -> None:
         rings: Groups = tuple(tuple(x.plan.cores.ring(group)) for group in groups)
         self.size, self.granules = len(groups[0]), x.granules()
         ways = [by_core(x.cores, rings, 1), by_core(x.cores, rings, -1)]
@@ -116,7 +116,7 @@ class RingGather:
                 back = [rank[ring[(place + s) % self.size]] for s in range(self.steps)]
                 self.rows[core] = [rank[core], *onward, *back]
 
-    def begin(self, x: Exchange, local: int) -> None:
+    def begin(self, x: ExchangeKernel, local: int) -> None:
         """Tell the neighbours, hear of them, and bring this core's own slot to its place."""
         x.start_table(self.rows)
         for direction in self.directions:
@@ -142,7 +142,7 @@ class RingGather:
         parts = [(FORWARD, number, 0, half), (BACKWARD, number, half, self.granules - half)]
         return [part for part in parts if part[3]]
 
-    def emit_parts(self, x: Exchange, wanted: slice, _local: int) -> None:
+    def emit_parts(self, x: ExchangeKernel, wanted: slice, _local: int) -> None:
         """Wait for transfers and send, some of `parts`."""
         events = chain.from_iterable(self.parts()[wanted])
         for is_start, (direction, step, first, count) in events:
@@ -153,7 +153,13 @@ class RingGather:
                 x.wait(flag)
 
     def send(
-        self, x: Exchange, direction: int, step: SReg, at: int, part: tuple[int, int], flag: SReg
+        self,
+        x: ExchangeKernel,
+        direction: int,
+        step: SReg,
+        at: int,
+        part: tuple[int, int],
+        flag: SReg,
     ) -> None:
         """Pass a slot on, or a part of it; the first one comes from the operand itself."""
         b, (first, count) = x.builder, part
@@ -163,7 +169,7 @@ class RingGather:
         x.start(self.routes[direction], source, slot, flag, count)
 
 
-def emit_ring_gather(x: Exchange, groups: Groups) -> None:
+def emit_ring_gather(x: ExchangeKernel, groups: Groups) -> None:
     """Slots go round a ring, half of them each way; whole steps are a loop."""
     b, ring = x.builder, RingGather(x, groups)
     ring.begin(x, LOCAL)

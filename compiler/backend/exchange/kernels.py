@@ -26,7 +26,7 @@ STEP_FLAGS = (MOST_FLAGS - FIRST_DATA_FLAG) // 2
 FORWARD, BACKWARD = 0, 1
 
 
-class Exchange:
+class ExchangeKernel:
     """What the kernels have in common; `size` is the number of cores in a group."""
 
     def __init__(self, kernel: CustomKernel) -> None:
@@ -124,7 +124,7 @@ class Exchange:
 
 def emit_all_to_all(kernel: CustomKernel) -> None:
     """Emit an all-to-all of slots: each core sends slot j to the core of rank j, all at once."""
-    x = Exchange(kernel)
+    x = ExchangeKernel(kernel)
     if _send_slots(x, FIRST_DATA_FLAG, LOCAL):
         x.wait(FIRST_DATA_FLAG)
     x.wait(LOCAL)
@@ -132,7 +132,7 @@ def emit_all_to_all(kernel: CustomKernel) -> None:
 
 def emit_all_to_all_phase(kernel: CustomKernel, first_flag: int, phase: int, phases: int) -> None:
     """Emit the kernel that sends, or the one that waits; the flags are the two from `first_flag` on."""
-    x = Exchange(kernel)
+    x = ExchangeKernel(kernel)
     if phase == 0:
         _send_slots(x, first_flag, first_flag + 1)
         return
@@ -140,7 +140,7 @@ def emit_all_to_all_phase(kernel: CustomKernel, first_flag: int, phase: int, pha
         x.wait(flag)
 
 
-def _send_slots(x: Exchange, data: int, local: int) -> int:
+def _send_slots(x: ExchangeKernel, data: int, local: int) -> int:
     """Send each slot to its core, and bring this core's own to its place; how many are sent."""
     groups = x.groups()
     size = len(groups[0])

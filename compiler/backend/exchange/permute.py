@@ -13,7 +13,7 @@ from compiler.backend.exchange.kernels import (
     BACKWARD,
     LOCAL,
     MOST_FLAGS,
-    Exchange,
+    ExchangeKernel,
 )
 from compiler.backend.exchange.plan import FIRST_ASYNC_FLAG, FIRST_DATA_FLAG
 from compiler.backend.kernel_calls import Argument
@@ -29,9 +29,9 @@ def emit_permute(kernel: CustomKernel) -> None:
     send_arrays(kernel, FIRST_DATA_FLAG).wait(FIRST_DATA_FLAG)
 
 
-def send_arrays(kernel: CustomKernel, flag: int) -> Exchange:
+def send_arrays(kernel: CustomKernel, flag: int) -> ExchangeKernel:
     """Start a permute's transfers, all on one flag."""
-    x = Exchange(kernel)
+    x = ExchangeKernel(kernel)
     forth, back = [-1] * x.cores, [-1] * x.cores
     pairs = x.pairs()
     for source, target in pairs:
@@ -54,7 +54,7 @@ def send_arrays(kernel: CustomKernel, flag: int) -> Exchange:
     return x
 
 
-def _clear(x: Exchange, results: tuple[Argument, ...]) -> None:
+def _clear(x: ExchangeKernel, results: tuple[Argument, ...]) -> None:
     b, (zeros, _) = x.builder, x.plan.table([[0]])
     for result in results:
         fill = DmaDescriptor(HBM, HBM, 1, (DmaDim(_granules(result), 0, 1),))

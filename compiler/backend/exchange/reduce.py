@@ -6,7 +6,7 @@ from compiler.analysis.async_flags import REDUCE_FLAGS
 from compiler.backend.custom import CustomKernel
 from compiler.backend.exchange.box import box_of
 from compiler.backend.exchange.box_reduce import PHASE_GRANULES, BoxReduce
-from compiler.backend.exchange.kernels import BACKWARD, FORWARD, Exchange
+from compiler.backend.exchange.kernels import BACKWARD, FORWARD, ExchangeKernel
 from compiler.backend.exchange.ring_reduce import RingReduce
 from compiler.backend.exchange.ways import by_core
 from compiler.hlo.replica_groups import Groups
@@ -17,7 +17,7 @@ from tpu_sim.isa.torus import Slice
 
 def emit_reduce_scatter(kernel: CustomKernel) -> None:
     """Emit a reduce-scatter of slots ``[n, ..] -> [1, ..]``, by what takes least."""
-    x = Exchange(kernel)
+    x = ExchangeKernel(kernel)
     groups = x.groups()
     box = box_of(x.plan.cores, groups)
     if box is not None:
@@ -33,7 +33,7 @@ def emit_reduce_phase(kernel: CustomKernel, first_flag: int, phase: int, phases:
 
     What waits for nothing is in the first one; the rest is spread over `phases` others.
     """
-    x = Exchange(kernel)
+    x = ExchangeKernel(kernel)
     groups = x.groups()
     box = box_of(x.plan.cores, groups)
     if box is not None:
@@ -46,7 +46,7 @@ def emit_reduce_phase(kernel: CustomKernel, first_flag: int, phase: int, phases:
     RingReduce(x, groups, first_flag).emit_phase(phase, phases)
 
 
-def _ring_cycles(x: Exchange, groups: Groups) -> int:
+def _ring_cycles(x: ExchangeKernel, groups: Groups) -> int:
     return ring_cycles(x.plan.cores, groups, x.granules(len(groups[0])), x.kernel.chip)
 
 

@@ -7,7 +7,7 @@ and passes it on. It goes in blocks, so that one is on the link while another is
 from __future__ import annotations
 
 from compiler.analysis.async_flags import reduction_pieces
-from compiler.backend.exchange.kernels import BACKWARD, FORWARD, STEP_FLAGS, Exchange
+from compiler.backend.exchange.kernels import BACKWARD, FORWARD, STEP_FLAGS, ExchangeKernel
 from compiler.backend.exchange.plan import FIRST_DATA_FLAG
 from compiler.backend.exchange.sums import UNIT_ROWS, Sum
 from compiler.backend.exchange.ways import by_core
@@ -24,7 +24,7 @@ _ROWS = 8
 class RingReduce:
     """One kernel. Each direction has `part` granules of a slot, in `blocks` of `block` granules."""
 
-    def __init__(self, x: Exchange, groups: Groups, first_flag: int | None = None) -> None:
+    def __init__(self, x: ExchangeKernel, groups: Groups, first_flag: int | None = None) -> None:
         self.x, kernel = x, x.kernel
         self.first_flag = first_flag
         self.b = x.builder

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compiler.backend.column_blocks import Part
+from compiler.backend.column_blocks import ColumnPart
 from compiler.backend.fourier.stage_loops import Roots
 from compiler.backend.vector.ops import Ops
 from compiler.hlo.fourier import direct_group
@@ -30,7 +30,7 @@ class DirectSums:
         self._scale = scale
 
     def emit(
-        self, units: int, unit_rows: int, source: Sequence[Part], target: Sequence[Part]
+        self, units: int, unit_rows: int, source: Sequence[ColumnPart], target: Sequence[ColumnPart]
     ) -> None:
         """All units, from one block to another."""
         b, n = self._builder, self._n
@@ -42,7 +42,7 @@ class DirectSums:
         b.new_block()
 
     def _points(
-        self, source: Sequence[Part], target: Sequence[Part], first: SReg, group: SReg
+        self, source: Sequence[ColumnPart], target: Sequence[ColumnPart], first: SReg, group: SReg
     ) -> None:
         """Points 1 + group .. 8 + group, and their mirror images."""
         b, n = self._builder, self._n
@@ -63,7 +63,9 @@ class DirectSums:
                 base = b.sadd(place.base, row)
                 self._ops.emit("vst", place.window, base, 0, step, self._scaled(word))
 
-    def _first_point(self, source: Sequence[Part], target: Sequence[Part], first: SReg) -> None:
+    def _first_point(
+        self, source: Sequence[ColumnPart], target: Sequence[ColumnPart], first: SReg
+    ) -> None:
         """The sum of all values, one row for all sublanes."""
         ops, b = self._ops, self._builder
         words = []
@@ -81,7 +83,7 @@ class DirectSums:
     def _scaled(self, word: VReg) -> VReg:
         return word if self._scale == 1 else self._ops.mul_real(word, self._scale)
 
-    def _load(self, part: Part, first: SReg, t: int) -> VReg:
+    def _load(self, part: ColumnPart, first: SReg, t: int) -> VReg:
         """Value t in all sublanes."""
         base = self._builder.sadd(part.base, first)
         return self._ops.emit("vld", part.window, base, t, 0)
@@ -91,7 +93,7 @@ class DirectSums:
         row = ((t - 1) * 2 + number) * direct_group(self._n)
         return self._ops.emit("vld", self._roots.window, group, row, 1)
 
-    def _folded(self, part: Part, first: SReg, t: int) -> tuple[VReg, VReg | None]:
+    def _folded(self, part: ColumnPart, first: SReg, t: int) -> tuple[VReg, VReg | None]:
         """Sum and difference of the values t and n - t; a value that is its own mirror image."""
         here, ops = self._load(part, first, t), self._ops
         if 2 * t == self._n:

@@ -13,17 +13,17 @@ from __future__ import annotations
 from compiler.analysis.fourier_grid import TILES, fourier_grid
 from compiler.analysis.indexing import const
 from compiler.analysis.windows import OperandWindow, WindowPlan
-from compiler.backend.column_blocks import Part, copy_columns
+from compiler.backend.column_blocks import ColumnPart, copy_columns
 from compiler.backend.custom import CustomKernel
 from compiler.backend.fourier.direct import DirectSums
 from compiler.backend.fourier.stage_loops import Roots, StageLoops, StageShape
 from compiler.backend.fourier.turning import Turned, Turner
 from compiler.backend.grid_loop import GridLoop, StepContext
-from compiler.backend.kernel_calls import Argument, Place
+from compiler.backend.kernel_calls import Argument, BufferPlace
 from compiler.backend.transfer import box_pieces, column_pieces, hbm_tiling
 from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray
 from compiler.backend.vector.ops import Ops
-from compiler.hlo.fourier import Stage, root_rows, stages
+from compiler.hlo.fourier import FourierStage, root_rows, stages
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import leaves
 from tpu_sim.isa.geometry import SUBLANES, UNIT_DIM
@@ -45,10 +45,10 @@ class FourierKernel:
         self.inputs = root.operands[1:]
         self.dims = self.inputs[0].array.dims
         (self.dim,) = root.dimensions
-        self.stages: tuple[Stage, ...] = stages(self.dims[self.dim])
+        self.stages: tuple[FourierStage, ...] = stages(self.dims[self.dim])
         self.is_inverse = root.fft_type == "IFFT"
         self.cut = fourier_grid(root, kernel.chip)
-        self.copies: dict[int, Part] = {}
+        self.copies: dict[int, ColumnPart] = {}
         self.guard = max([GUARD_ROWS, *(self._shape(s).guard_rows for s in self.stages)])
 
     @property
@@ -66,7 +66,7 @@ class FourierKernel:
         self.copies = {
             name: self._block(f"copy.{name}")
             for name, argument in enumerate([*arguments, *results])
-            if argument.place is Place.VMEM and not self.is_turned
+            if argument.place is BufferPlace.VMEM and not self.is_turned
         }
         grid = GridLoop(
             b,
@@ -81,7 +81,9 @@ class FourierKernel:
         grid.emit(lambda step: self._compute(step, roots, spare))
         b.note += " grid " + "x".join(str(d.steps) for d in self.cut.grid)
 
-    def _compute(self, step: StepContext, roots: Roots, spare: list[tuple[Part, ...]]) -> None:
+    def _compute(
+        self, step: StepContext, roots: Roots, spare: list[tuple[ColumnPart, ...]]
+    ) -> None:
         self.builder.new_block()
         source, result = self._parts(step.inputs, 0), self._parts(step.outputs, len(step.inputs))
         for number, part in self.copies.items():
@@ -118,14 +120,14 @@ class FourierKernel:
         """Numbers of the passes over a block, of stages or of sums."""
         return range(max(1, len(self.stages)))
 
-    def _shape(self, stage: Stage) -> StageShape:
+    def _shape(self, stage: FourierStage) -> StageShape:
         return StageShape(stage, self.cut.units, self.cut.unit_rows)
 
     def _turned(self) -> Turned:
         tiles = min(TILES, -(-self.dims[1] // 8))
         return Turned(self.cut.units, tiles, self.dims[2])
 
-    def _clear(self, grid: GridLoop, spare: list[tuple[Part, ...]]) -> None:
+    def _clear(self, grid: GridLoop, spare: list[tuple[ColumnPart, ...]]) -> None:
         """Give rows a value that no point has but that are read or stored with those of points."""
         n, rows = self.dims[self.dim], self.cut.unit_rows
         windows = [part.window for parts in (*spare, self.copies.values()) for part in parts]
@@ -165,17 +167,17 @@ class FourierKernel:
         number = self.kernel.body.parameters.index(operand)
         return self.kernel.interface.operands[number]
 
-    def _spare(self, number: int) -> tuple[Part, ...]:
+    def _spare(self, number: int) -> tuple[ColumnPart, ...]:
         return tuple(self._block(f"spare{number}.{part}") for part in ("re", "im"))
 
-    def _block(self, name: str) -> Part:
+    def _block(self, name: str) -> ColumnPart:
         rows = self.cut.units * self.cut.unit_rows + self.guard
-        return Part(self.builder.window(name, rows), 0)
+        return ColumnPart(self.builder.window(name, rows), 0)
 
-    def _parts(self, arrays: list[VmemArray], first: int) -> tuple[Part, ...]:
+    def _parts(self, arrays: list[VmemArray], first: int) -> tuple[ColumnPart, ...]:
         """Where a step has its arrays, of which `first` is the number of the first."""
         return tuple(
-            self.copies.get(number, Part(array.window, array.base))
+            self.copies.get(number, ColumnPart(array.window, array.base))
             for number, array in enumerate(arrays, first)
         )
 

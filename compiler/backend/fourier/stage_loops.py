@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from compiler.backend.column_blocks import Part
+from compiler.backend.column_blocks import ColumnPart
 from compiler.backend.fourier.butterflies import Butterfly, Value
 from compiler.backend.vector.ops import Ops
-from compiler.hlo.fourier import Stage
+from compiler.hlo.fourier import FourierStage
 from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import MReg, SReg
 from tpu_sim.isa.geometry import SUBLANES
@@ -30,7 +30,7 @@ class Roots:
 
 
 @dataclass(frozen=True)
-class Axis:
+class AxisStrides:
     """How far apart neighbours lie, in rows of source, target and roots."""
 
     extent: int
@@ -43,18 +43,18 @@ class Axis:
 class StageShape:
     """A stage over `units` units of `unit_rows` rows."""
 
-    stage: Stage
+    stage: FourierStage
     units: int
     unit_rows: int
 
     @property
-    def axes(self) -> tuple[Axis, Axis, Axis]:
+    def axes(self) -> tuple[AxisStrides, AxisStrides, AxisStrides]:
         """Units, points done, values left."""
         s = self.stage
         return (
-            Axis(self.units, self.unit_rows, self.unit_rows, 0),
-            Axis(s.done, s.radix * s.left, s.left, 1),
-            Axis(s.left, 1, 1, 0),
+            AxisStrides(self.units, self.unit_rows, self.unit_rows, 0),
+            AxisStrides(s.done, s.radix * s.left, s.left, 1),
+            AxisStrides(s.left, 1, 1, 0),
         )
 
     @property
@@ -89,7 +89,11 @@ class StageLoops:
         self._butterfly = Butterfly(self._ops, sign)
 
     def emit(
-        self, shape: StageShape, source: Sequence[Part], target: Sequence[Part], scale: float
+        self,
+        shape: StageShape,
+        source: Sequence[ColumnPart],
+        target: Sequence[ColumnPart],
+        scale: float,
     ) -> None:
         """All butterflies of a stage, from one block to another."""
 
@@ -136,8 +140,8 @@ class StageLoops:
     def _one(
         self,
         shape: StageShape,
-        source: Sequence[Part],
-        target: Sequence[Part],
+        source: Sequence[ColumnPart],
+        target: Sequence[ColumnPart],
         places: list[SReg],
         valid: int,
         scale: float,
@@ -164,7 +168,7 @@ class StageLoops:
             for part, word in zip(target, (scaled[0], im), strict=False):  # im may not be wanted
                 self._store(part, writes, offset, along.write, word, mask)
 
-    def _rooted(self, stage: Stage, value: Value, t: int, root: SReg, stride: int) -> Value:
+    def _rooted(self, stage: FourierStage, value: Value, t: int, root: SReg, stride: int) -> Value:
         if t == 0 or not stage.root_count:
             return value
         first = stage.first_root + (t - 1) * stage.done
@@ -182,12 +186,12 @@ class StageLoops:
                 total = b.sadd(total, b.smuli(place, step))
         return total
 
-    def _load(self, part: Part, row: SReg, offset: int, stride: int) -> int:
+    def _load(self, part: ColumnPart, row: SReg, offset: int, stride: int) -> int:
         base = self._builder.sadd(part.base, row)
         return self._ops.emit("vld", part.window, base, offset, stride)
 
     def _store(
-        self, part: Part, row: SReg, offset: int, stride: int, word: int, mask: MReg | None
+        self, part: ColumnPart, row: SReg, offset: int, stride: int, word: int, mask: MReg | None
     ) -> None:
         base = self._builder.sadd(part.base, row)
         if mask is None:

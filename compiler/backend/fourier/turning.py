@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from compiler.backend.column_blocks import Part
+from compiler.backend.column_blocks import ColumnPart
 from compiler.backend.vector.ops import Ops
 from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import SReg
@@ -47,7 +47,7 @@ class Turner:
         self._turned = turned
         self._transpose = 0
 
-    def to_columns(self, source: Sequence[Part], target: Sequence[Part]) -> None:
+    def to_columns(self, source: Sequence[ColumnPart], target: Sequence[ColumnPart]) -> None:
         """From tiles of the window to turned units."""
 
         def block(unit: SReg, tile: SReg, vregs: int, number: int) -> None:
@@ -58,7 +58,7 @@ class Turner:
 
         self._all(len(source), block)
 
-    def to_rows(self, source: Sequence[Part], target: Sequence[Part]) -> None:
+    def to_rows(self, source: Sequence[ColumnPart], target: Sequence[ColumnPart]) -> None:
         """From turned units to tiles of the window."""
 
         def block(unit: SReg, tile: SReg, vregs: int, number: int) -> None:
@@ -88,17 +88,17 @@ class Turner:
                     block(unit, b.sconst(whole), -(-rest // 8), number)
         b.new_block()
 
-    def _tile_row(self, part: Part, unit: SReg, tile: SReg) -> SReg:
+    def _tile_row(self, part: ColumnPart, unit: SReg, tile: SReg) -> SReg:
         b = self._builder
         step = _TILES * self._turned.col_tiles * 8
         return b.sadd(part.base, b.sadd(b.smuli(unit, step), b.smuli(tile, 8)))
 
-    def _unit_row(self, part: Part, unit: SReg, tile: SReg) -> SReg:
+    def _unit_row(self, part: ColumnPart, unit: SReg, tile: SReg) -> SReg:
         b = self._builder
         inside = b.sadd(b.smuli(unit, self._turned.unit_rows), b.smuli(tile, UNIT_DIM))
         return b.sadd(part.base, inside)
 
-    def _push(self, part: Part, row: SReg, step: int, count: int) -> None:
+    def _push(self, part: ColumnPart, row: SReg, step: int, count: int) -> None:
         ops = self._ops
         self._transpose = (self._transpose + 1) % self._builder.chip.transpose_units
         for tile in range(_TILES):
@@ -107,7 +107,7 @@ class Turner:
             ops.emit("vxpose.push", self._transpose, word, tile)
         ops.emit("vxpose.swap", self._transpose)
 
-    def _take(self, part: Part, row: SReg, step: int, count: int) -> None:
+    def _take(self, part: ColumnPart, row: SReg, step: int, count: int) -> None:
         for tile in range(count):
             word = self._ops.emit("vxpose.read", self._transpose, tile)
             self._ops.emit("vst", part.window, row, tile * step, 1, word)

@@ -10,11 +10,11 @@ from __future__ import annotations
 from compiler.analysis.indexing import const
 from compiler.analysis.network_sort_grid import network_grid
 from compiler.analysis.windows import OperandWindow, WindowPlan
-from compiler.backend.column_blocks import Part, copy_columns
+from compiler.backend.column_blocks import ColumnPart, copy_columns
 from compiler.backend.custom import CustomKernel
 from compiler.backend.grid_loop import GridLoop, StepContext
-from compiler.backend.kernel_calls import Argument, Place
-from compiler.backend.sorting.passes import Lines, PassLoops
+from compiler.backend.kernel_calls import Argument, BufferPlace
+from compiler.backend.sorting.passes import BlockLines, PassLoops
 from compiler.backend.transfer import column_pieces
 from compiler.backend.vector.arrays import GUARD_ROWS
 from compiler.hlo.ir import HloInstruction
@@ -37,7 +37,7 @@ class NetworkSortKernel:
         self.root = root
         self.dims = root.operands[0].array.dims
         self.cut = network_grid(root, kernel.chip)
-        self.lines = Lines(self.cut.units, self.dims[1], root.line_lanes)
+        self.lines = BlockLines(self.cut.units, self.dims[1], root.line_lanes)
         operands = list(range(len(root.operands)))
         place = len(operands)
         keys = operands[: root.num_keys]
@@ -53,7 +53,7 @@ class NetworkSortKernel:
         }
         spare = {
             array: [
-                Part(b.window(f"spare{array}.{number}", rows + GUARD_ROWS), b.sconst(0))
+                ColumnPart(b.window(f"spare{array}.{number}", rows + GUARD_ROWS), b.sconst(0))
                 for number in range(count)
             ]
             for array, count in counts.items()
@@ -61,21 +61,23 @@ class NetworkSortKernel:
         arguments = [self._argument(operand) for operand in self.root.operands]
         results = list(self.kernel.interface.results)
         copies = {
-            name: Part(b.window(f"copy.{name}", rows + GUARD_ROWS), b.sconst(0))
+            name: ColumnPart(b.window(f"copy.{name}", rows + GUARD_ROWS), b.sconst(0))
             for name, argument in enumerate([*arguments, *results])
-            if argument.place is Place.VMEM
+            if argument.place is BufferPlace.VMEM
         }
         grid = GridLoop(b, self._plan(), arguments, results, {}, GUARD_ROWS, column_pieces)
         grid.emit(lambda step: self._compute(step, spare, copies))
         b.note += " grid " + "x".join(str(d.steps) for d in self.cut.grid)
 
     def _compute(
-        self, step: StepContext, spare: dict[int, list[Part]], copies: dict[int, Part]
+        self, step: StepContext, spare: dict[int, list[ColumnPart]], copies: dict[int, ColumnPart]
     ) -> None:
         b = self.builder
         b.new_block()
         arrays = [*step.inputs, *step.outputs]
-        parts = [copies.get(i, Part(array.window, array.base)) for i, array in enumerate(arrays)]
+        parts = [
+            copies.get(i, ColumnPart(array.window, array.base)) for i, array in enumerate(arrays)
+        ]
         inputs, outputs = parts[: len(step.inputs)], parts[len(step.inputs) :]
         for number, part in copies.items():
             if number < len(inputs):
@@ -86,16 +88,19 @@ class NetworkSortKernel:
                 copy_columns(b, arrays[number], part, to_array=True)
 
     def _sort(
-        self, inputs: list[Part], results: dict[int, Part], spare: dict[int, list[Part]]
+        self,
+        inputs: list[ColumnPart],
+        results: dict[int, ColumnPart],
+        spare: dict[int, list[ColumnPart]],
     ) -> None:
         keys = self.root.num_keys + self.root.is_stable
         loops = PassLoops(self.builder, self.lines, keys)
-        source: list[Part | None] = [
+        source: list[ColumnPart | None] = [
             inputs[array] if array < len(inputs) else None for array in self.order
         ]
         last = len(self.cut.plan) - 1
         for number, one in enumerate(self.cut.plan):
-            target: list[Part | None] = []
+            target: list[ColumnPart | None] = []
             for array in self.order:
                 # blocks in turn, so that the last pass leaves the result
                 result = [results[array]] if array in results else []

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from compiler.backend.column_blocks import Part
+from compiler.backend.column_blocks import ColumnPart
 from compiler.backend.sorting.exchanges import Element, Exchanger
 from compiler.backend.vector.ops import Ops
-from compiler.hlo.network import Pass
+from compiler.hlo.network import NetworkPass
 from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import SReg, VReg
 from tpu_sim.isa.geometry import SUBLANES
@@ -24,7 +24,7 @@ _LANE_REGISTERS = 8
 
 
 @dataclass(frozen=True)
-class Axis:
+class Neighbours:
     """So many neighbours, `stride` rows apart."""
 
     extent: int
@@ -32,7 +32,7 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Lines:
+class BlockLines:
     """Units of a block: `rows` rows, of lines that take `lanes` neighbouring lanes each."""
 
     units: int
@@ -56,14 +56,19 @@ class PassLoops:
     An array without a source is the places of elements in their lines.
     """
 
-    def __init__(self, builder: LloBuilder, lines: Lines, keys: int) -> None:
+    def __init__(self, builder: LloBuilder, lines: BlockLines, keys: int) -> None:
         self._builder = builder
         self._ops = Ops(builder)
         self._lines = lines
         self._keys = keys
         self._exchanger = Exchanger(self._ops, keys)
 
-    def emit(self, one: Pass, source: Sequence[Part | None], target: Sequence[Part | None]) -> None:
+    def emit(
+        self,
+        one: NetworkPass,
+        source: Sequence[ColumnPart | None],
+        target: Sequence[ColumnPart | None],
+    ) -> None:
         """A pass from one block to another; places have no source at first, some arrays no target."""
         if one.is_of_lanes:
             self._lanes(one, source, target)
@@ -74,36 +79,39 @@ class PassLoops:
     # rows
 
     def _rows(
-        self, one: Pass, source: Sequence[Part | None], target: Sequence[Part | None]
+        self,
+        one: NetworkPass,
+        source: Sequence[ColumnPart | None],
+        target: Sequence[ColumnPart | None],
     ) -> None:
         lines, level = self._lines, one.level
-        within = Axis(1 << one.low, 1)
+        within = Neighbours(1 << one.low, 1)
         if level >= lines.row_bits:
-            across = [within, Axis(lines.units << (lines.row_bits - one.high), 1 << one.high)]
+            across = [within, Neighbours(lines.units << (lines.row_bits - one.high), 1 << one.high)]
             self._pairs(one, source, target, across, falls=False)
             return
-        equal = Axis(1 << (level - one.high), 1 << one.high)
-        blocks = Axis(lines.units << (lines.row_bits - level - 1), 2 << level)
+        equal = Neighbours(1 << (level - one.high), 1 << one.high)
+        blocks = Neighbours(lines.units << (lines.row_bits - level - 1), 2 << level)
         axes = [within, equal, blocks]
         if any(axis.extent % SUBLANES == 0 for axis in axes):
             for falls in (False, True):
                 self._pairs(one, source, target, axes, falls=falls)
             return
-        mixed = Axis(lines.units << (lines.row_bits - one.high), 1 << one.high)
+        mixed = Neighbours(lines.units << (lines.row_bits - one.high), 1 << one.high)
         self._pairs(one, source, target, [within, mixed], falls=None)
 
     def _pairs(
         self,
-        one: Pass,
-        source: Sequence[Part | None],
-        target: Sequence[Part | None],
-        axes: list[Axis],
+        one: NetworkPass,
+        source: Sequence[ColumnPart | None],
+        target: Sequence[ColumnPart | None],
+        axes: list[Neighbours],
         falls: bool | None,
     ) -> None:
         """All pairs along the axes; blocks fall, or rise, or (None) do one or the other."""
         along = next(axis for axis in axes if axis.extent % SUBLANES == 0)
         others = [axis for axis in axes if axis is not along]
-        loops = [*others, Axis(along.extent // SUBLANES, along.stride * SUBLANES)]
+        loops = [*others, Neighbours(along.extent // SUBLANES, along.stride * SUBLANES)]
         first = (1 << one.level) if falls else 0
 
         def body(row: SReg) -> None:
@@ -111,7 +119,7 @@ class PassLoops:
 
         self._nest(loops, self._builder.sconst(first), body)
 
-    def _nest(self, axes: list[Axis], row: SReg, body: Callable[[SReg], None]) -> None:
+    def _nest(self, axes: list[Neighbours], row: SReg, body: Callable[[SReg], None]) -> None:
         b = self._builder
         if not axes:
             body(row)
@@ -122,9 +130,9 @@ class PassLoops:
 
     def _one(
         self,
-        one: Pass,
-        source: Sequence[Part | None],
-        target: Sequence[Part | None],
+        one: NetworkPass,
+        source: Sequence[ColumnPart | None],
+        target: Sequence[ColumnPart | None],
         row: SReg,
         stride: int,
         falls: bool | None,
@@ -150,11 +158,11 @@ class PassLoops:
         for t, element in enumerate(elements):
             self._store(target, row, t * step, stride, self._flipped(element, flip))
 
-    def _turns(self, one: Pass, falls: bool | None) -> bool:
+    def _turns(self, one: NetworkPass, falls: bool | None) -> bool:
         """Whether keys are complemented in some sublanes or lanes."""
         return falls is None or self._lines.row_bits <= one.level < self._lines.levels
 
-    def _flip(self, one: Pass, row: SReg, stride: int) -> VReg:
+    def _flip(self, one: NetworkPass, row: SReg, stride: int) -> VReg:
         """All bits, or none, by the number of the block of the level that an element is of."""
         ops, bits = self._ops, self._lines.row_bits
         if one.level >= bits:
@@ -174,7 +182,10 @@ class PassLoops:
     # lanes
 
     def _lanes(
-        self, one: Pass, source: Sequence[Part | None], target: Sequence[Part | None]
+        self,
+        one: NetworkPass,
+        source: Sequence[ColumnPart | None],
+        target: Sequence[ColumnPart | None],
     ) -> None:
         def body(row: SReg) -> None:
             ops = self._ops
@@ -192,11 +203,13 @@ class PassLoops:
 
         step = _LANE_REGISTERS * SUBLANES
         rows = self._lines.units * self._lines.rows
-        self._nest([Axis(rows // step, step)], self._builder.sconst(0), body)
+        self._nest([Neighbours(rows // step, step)], self._builder.sconst(0), body)
 
     # loads and stores
 
-    def _load(self, blocks: Sequence[Part | None], row: SReg, offset: int, stride: int) -> Element:
+    def _load(
+        self, blocks: Sequence[ColumnPart | None], row: SReg, offset: int, stride: int
+    ) -> Element:
         b = self._builder
         return [
             self._places(row, offset, stride)
@@ -218,7 +231,7 @@ class PassLoops:
 
     def _store(
         self,
-        blocks: Sequence[Part | None],
+        blocks: Sequence[ColumnPart | None],
         row: SReg,
         offset: int,
         stride: int,

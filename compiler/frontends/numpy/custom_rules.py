@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from compiler.autodiff.custom import Bound, Checkpoint, CustomJvp, CustomVjp
-from compiler.autodiff.rule import Rule
+from compiler.autodiff.rule import DerivativeRule
 from compiler.autodiff.rule_names import DERIVATIVE
 from compiler.autodiff.values import Value, array_of
 from compiler.diagnostics import CompileError
@@ -23,7 +23,7 @@ from compiler.hlo.builder import HloBuilder
 Function = Callable[..., Any]
 
 
-class Begun(dict[Hashable, Rule]):
+class Begun(dict[Hashable, DerivativeRule]):
     """The rules of a function that are being traced, by `_Call.key`."""
 
 
@@ -63,7 +63,7 @@ class _Call:
             captured.append((inner, self._operands.index(outer, self.count)))
         return Bound(nested.builder.computation, tuple(nested.inputs), tuple(captured))
 
-    def emit(self, primal: Nested, rule: Rule) -> Any:
+    def emit(self, primal: Nested, rule: DerivativeRule) -> Any:
         """The call, with parameters for every operand; returns the function's result."""
         bound = self.bound(primal)
         module = self.trace.builder.module
@@ -153,7 +153,7 @@ def custom_jvp(
 
 
 @contextmanager
-def _begun(begun: Begun, key: Hashable, rule: Rule) -> Iterator[None]:
+def _begun(begun: Begun, key: Hashable, rule: DerivativeRule) -> Iterator[None]:
     begun[key] = rule
     try:
         yield

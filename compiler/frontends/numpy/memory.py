@@ -73,7 +73,7 @@ class ChangingArray(ArrayMethods):
 
 
 @dataclass(frozen=True)
-class View:
+class ArrayView:
     """What a traced array is a view of; `write` gives that one's value for a new value of the view."""
 
     of: ChangingArray
@@ -85,7 +85,7 @@ class View:
 class Sharing:
     """With whom a traced array shares its memory."""
 
-    view: View | None = None
+    view: ArrayView | None = None
     views: list[weakref.ref[ChangingArray]] = field(default_factory=list)
 
     def living(self) -> list[ChangingArray]:
@@ -108,7 +108,7 @@ def link(
     write: Writing | None,
 ) -> None:
     """Let `made` be a view."""
-    made.sharing.view = View(of, read, write)
+    made.sharing.view = ArrayView(of, read, write)
     of.sharing.views.append(weakref.ref(made))
 
 

@@ -281,11 +281,11 @@ class At:
     def __init__(self, array: ArrayMethods) -> None:
         self._array = array
 
-    def __getitem__(self, key: object) -> Place:
-        return Place(self._array, key)
+    def __getitem__(self, key: object) -> UpdateRef:
+        return UpdateRef(self._array, key)
 
 
-class Place:
+class UpdateRef:
     """``x.at[key]``: what may be done there. Each method returns a new array."""
 
     __slots__ = ("_array", "_key")

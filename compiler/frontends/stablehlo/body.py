@@ -32,7 +32,7 @@ Array = npt.NDArray[np.generic]
 Lowering: TypeAlias = Callable[["Body", Operation], "Instr | Sequence[Instr]"]
 
 
-class Unit:
+class DocumentLowering:
     """A document being lowered: its functions, and the module they become."""
 
     def __init__(self, document: Document, module: HloModule, table: dict[str, Lowering]) -> None:
@@ -66,7 +66,9 @@ class Unit:
 class Body(HloBuilder):
     """Lowers operations into one computation."""
 
-    def __init__(self, unit: Unit, name: str, op: Operation, parent: Body | None = None) -> None:
+    def __init__(
+        self, unit: DocumentLowering, name: str, op: Operation, parent: Body | None = None
+    ) -> None:
         super().__init__(name, unit.module)
         self.unit = unit
         self.op = op
@@ -352,7 +354,7 @@ class Body(HloBuilder):
         return child.build(child.pack(child.lower_block(region.operations)))
 
 
-def check_results(unit: Unit, function: Operation, results: Sequence[Instr]) -> None:
+def check_results(unit: DocumentLowering, function: Operation, results: Sequence[Instr]) -> None:
     """Refuse a function that does not return what its signature says."""
     declared = function.attributes.get("result_types", ())
     assert isinstance(declared, tuple)

@@ -18,7 +18,7 @@ from compiler.frontends.stablehlo import (
     reduction,
     sharding,
 )
-from compiler.frontends.stablehlo.body import Body, Lowering, Unit, check_results
+from compiler.frontends.stablehlo.body import Body, DocumentLowering, Lowering, check_results
 from compiler.frontends.stablehlo.parser import parse_document
 from compiler.frontends.stablehlo.syntax import Attribute, Document, Operation
 from compiler.frontends.stablehlo.types import is_static
@@ -72,7 +72,7 @@ def lower_document(document: Document) -> HloModule:
     attributes = holder.attributes if holder is not None else {}
     name = attributes.get("sym_name")
     module = HloModule(name if isinstance(name, str) else "module")
-    unit = Unit(document, module, LOWERINGS)
+    unit = DocumentLowering(document, module, LOWERINGS)
     unit.functions = {_name(function): function for function in functions}
     _read_devices(unit, attributes)
     entry = _entry_function(document, functions)
@@ -116,7 +116,7 @@ def _entry_function(document: Document, functions: list[Operation]) -> Operation
     return candidates[0]
 
 
-def _read_devices(unit: Unit, attributes: dict[str, Attribute]) -> None:
+def _read_devices(unit: DocumentLowering, attributes: dict[str, Attribute]) -> None:
     """How many devices the program is for, and what the header says about it."""
     partitions, replicas = (
         value if isinstance(value, int) else 1
@@ -136,7 +136,7 @@ def _read_devices(unit: Unit, attributes: dict[str, Attribute]) -> None:
         unit.module.attrs["frontend_attributes"] = FrontendAttributes(items)
 
 
-def _lower_entry(unit: Unit, function: Operation) -> None:
+def _lower_entry(unit: DocumentLowering, function: Operation) -> None:
     b = Body(unit, _name(function), function)
     region = function.regions[0]
     unit.active.append(_name(function))

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from compiler.diagnostics import CompileError, UnsupportedError
 from compiler.hlo.dtypes import BF16, DType
-from compiler.hlo.evaluator.exchange import Device
+from compiler.hlo.evaluator.exchange import Participant
 from compiler.hlo.evaluator.numerics import cast_exactly_once, convert
 from compiler.hlo.ir import HloComputation, HloInstruction
 
@@ -50,7 +50,7 @@ class Context(Protocol):
     is_batched: bool
     generator: np.random.Generator
     rng_state: int
-    device: Device
+    device: Participant
 
     def call(self, computation: HloComputation, operands: Operands) -> Value:
         """Run a computation on whole operands and return its root's value."""

@@ -22,7 +22,7 @@ class _Stopped(Exception):
 
 
 @dataclass
-class Exchange:
+class Mailboxes:
     """The letters under way between the devices of one run."""
 
     counts: DeviceCounts = field(default_factory=DeviceCounts)
@@ -103,11 +103,11 @@ class Exchange:
 
 
 @dataclass(frozen=True)
-class Device:
+class Participant:
     """One of the devices that run a program together."""
 
     number: int = 0
-    exchange: Exchange = field(default_factory=Exchange)
+    exchange: Mailboxes = field(default_factory=Mailboxes)
 
     @property
     def counts(self) -> DeviceCounts:

@@ -37,9 +37,9 @@ from compiler.hlo.evaluator.context import (
     storage_dtype,
     unsupported,
 )
-from compiler.hlo.evaluator.exchange import Device, Exchange
+from compiler.hlo.evaluator.exchange import Mailboxes, Participant
 from compiler.hlo.evaluator.numerics import cast_exactly_once
-from compiler.hlo.evaluator.plan import Step, make_plan
+from compiler.hlo.evaluator.plan import EvaluationStep, make_plan
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.replica_groups import device_counts
 from compiler.hlo.shape import ArrayShape, Shape, TupleShape, leaves
@@ -123,13 +123,13 @@ def evaluate_devices(
     CompileError naming where each device stands when they wait for each other.
     """
     options = EvaluationOptions(precision, seed=seed)
-    exchange = Exchange(device_counts(module))
+    exchange = Mailboxes(device_counts(module))
     if len(args) != exchange.counts.devices:
         want = f"one list for each of {exchange.counts.devices} devices"
         raise CompileError(f"found {len(args)} lists of arguments, want {want}")
 
     def program(number: int) -> list[Array]:
-        return Interpreter(options, Device(number, exchange)).run(module.entry, args[number])
+        return Interpreter(options, Participant(number, exchange)).run(module.entry, args[number])
 
     return exchange.run(program)
 
@@ -160,16 +160,16 @@ def flatten(value: Value) -> list[Array]:
 class Interpreter:
     """The `Context` of handlers; a plan per computation is made once and kept."""
 
-    def __init__(self, options: EvaluationOptions, device: Device | None = None) -> None:
+    def __init__(self, options: EvaluationOptions, device: Participant | None = None) -> None:
         self.options = options
-        self.device = device or Device()
+        self.device = device or Participant()
         self.is_wide = False
         self.is_batched = False
         self.generator = np.random.default_rng(options.seed)
         self.rng_state = options.seed
         self.watch: Watch | None = None
         """Called with each instruction, its operands' values and its own, outside of batched bodies."""
-        self._plans: dict[HloComputation, list[Step]] = {}
+        self._plans: dict[HloComputation, list[EvaluationStep]] = {}
         self._batchable: dict[HloComputation, bool] = {}
 
     def run(self, computation: HloComputation, args: Sequence[Array]) -> list[Array]:
@@ -237,7 +237,7 @@ class Interpreter:
                 column[position] = leaf
         return tuple(column.reshape(shape) for column in columns)
 
-    def _execute(self, step: Step, values: dict[HloInstruction, Value]) -> Value:
+    def _execute(self, step: EvaluationStep, values: dict[HloInstruction, Value]) -> Value:
         instr = step.instr
         operands = [values[operand] for operand in instr.operands]
         if not self.is_wide or instr.opcode in _KEEPS_WIDE:
@@ -250,7 +250,7 @@ class Interpreter:
                 self.watch(instr, operands, result)
         return result
 
-    def _execute_rounded(self, step: Step, operands: Operands) -> Value:
+    def _execute_rounded(self, step: EvaluationStep, operands: Operands) -> Value:
         """Inside a wide fusion: an opcode that needs its operands in their own types."""
         instr = step.instr
         self.is_wide = False
@@ -282,7 +282,7 @@ class Interpreter:
         assert result.shape == shape.dims, f"{instr}: found {result.shape}, want {shape.dims}"
         assert result.dtype == want, f"{instr}: found {result.dtype}, want {want}"
 
-    def _plan(self, computation: HloComputation) -> list[Step]:
+    def _plan(self, computation: HloComputation) -> list[EvaluationStep]:
         plan = self._plans.get(computation)
         if plan is None:
             plan = self._plans[computation] = make_plan(computation)

@@ -37,14 +37,14 @@ _VIEWS = frozenset(
 
 
 @dataclass(frozen=True)
-class Step:
+class EvaluationStep:
     """Run one instruction, then drop the values of `dead`. An instruction may run twice."""
 
     instr: HloInstruction
     dead: tuple[HloInstruction, ...]
 
 
-def make_plan(computation: HloComputation) -> list[Step]:
+def make_plan(computation: HloComputation) -> list[EvaluationStep]:
     """The instructions that the root or another device needs, in a valid order."""
     ordered = _ordered(computation)
     runs = [[instr] for instr in ordered]
@@ -160,7 +160,7 @@ def _held_bytes(instr: HloInstruction) -> int:
     return _bytes(instr)
 
 
-def _with_deaths(sequence: list[HloInstruction], root: HloInstruction) -> list[Step]:
+def _with_deaths(sequence: list[HloInstruction], root: HloInstruction) -> list[EvaluationStep]:
     """Drop each value after the last use before it is computed again, or for good."""
     places: dict[HloInstruction, list[int]] = {}
     for place, instr in enumerate(sequence):
@@ -176,7 +176,7 @@ def _with_deaths(sequence: list[HloInstruction], root: HloInstruction) -> list[S
             last[start] = use
         for place in last.values():
             dead[place].append(instr)
-    return [Step(instr, tuple(gone)) for instr, gone in zip(sequence, dead, strict=True)]
+    return [EvaluationStep(instr, tuple(gone)) for instr, gone in zip(sequence, dead, strict=True)]
 
 
 def _uses_in(sequence: Iterable[HloInstruction]) -> dict[HloInstruction, list[int]]:

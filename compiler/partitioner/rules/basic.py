@@ -5,26 +5,26 @@ from __future__ import annotations
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape, leaves
-from compiler.partitioner.factors import DROPPED, Job, Plan
+from compiler.partitioner.factors import DROPPED, FactorPlan, Job
 from compiler.partitioner.grid import Cut
-from compiler.partitioner.region import GATHERED, Handler, Region
+from compiler.partitioner.region import GATHERED, Handler, LocalComputation
 from compiler.partitioner.rules import sums
-from compiler.partitioner.values import Held, Several, Value, Whole
+from compiler.partitioner.values import Held, PartitionedValue, Several, Whole
 
 Instr = HloInstruction
 
 
-def by_rule(region: Region, instr: Instr) -> Held:
+def by_rule(region: LocalComputation, instr: Instr) -> Held:
     """Cut wherever the sharding rule lets tiles pass; parts of sums go through what keeps sums."""
-    plan = Plan.of(instr)
+    plan = FactorPlan.of(instr)
     return sums.through(region, instr, plan) or region.apply(instr, plan)
 
 
-def _broadcast(region: Region, instr: Instr) -> Held:
-    return region.apply(instr, Plan.of(instr, makes=True))
+def _broadcast(region: LocalComputation, instr: Instr) -> Held:
+    return region.apply(instr, FactorPlan.of(instr, makes=True))
 
 
-def _iota(region: Region, instr: Instr) -> Held:
+def _iota(region: LocalComputation, instr: Instr) -> Held:
     """Counted in s32 from where the tile begins, then rounded once."""
 
     dim = instr.attrs["iota_dimension"]
@@ -37,20 +37,20 @@ def _iota(region: Region, instr: Instr) -> Held:
         places = b.places(job.dims[0], dim, b.offset(instr.array.dims[dim], axes))
         return [b.cast(places, instr.array.dtype)]
 
-    plan = Plan.of(instr, makes=True)
+    plan = FactorPlan.of(instr, makes=True)
     (factor,) = plan.rule.results[0][dim]
     plan.emit = emit
     return region.apply(instr, plan)
 
 
-def _constant(region: Region, instr: Instr) -> Held:
+def _constant(region: LocalComputation, instr: Instr) -> Held:
     """Kept whole; each device takes its part."""
     attrs = {k: v for k, v in instr.attrs.items() if k not in DROPPED}
     made = region.b.instruction("constant", (), attrs, instr.shape, instr.name)
     return region.taken(made, instr.shape, (Cut.whole(s.rank) for s in leaves(instr.shape)))
 
 
-def replicated(region: Region, instr: Instr) -> Held:
+def replicated(region: LocalComputation, instr: Instr) -> Held:
     """Computed as a whole on every device."""
     operands = []
     for operand in instr.operands:
@@ -64,25 +64,27 @@ def replicated(region: Region, instr: Instr) -> Held:
     return found
 
 
-def _opaque(region: Region, instr: Instr) -> Held:
+def _opaque(region: LocalComputation, instr: Instr) -> Held:
     """As `replicated`; said, since it costs every device the whole."""
     if any(value.first.used() for o in instr.operands for value in region.arrays(region.held[o])):
         region.remark(instr, GATHERED)
     return replicated(region, instr)
 
 
-def copied(region: Region, instr: Instr) -> Held:
+def copied(region: LocalComputation, instr: Instr) -> Held:
     """The same array, wanted in another cut."""
     source = region.value(instr.operands[0])
     (hint,) = region.hints(instr)
-    return Value(source.dims, source.dtype, source.cuts, source.combiner, hint or source.hint)
+    return PartitionedValue(
+        source.dims, source.dtype, source.cuts, source.combiner, hint or source.hint
+    )
 
 
-def _tuple(region: Region, instr: Instr) -> Held:
+def _tuple(region: LocalComputation, instr: Instr) -> Held:
     return Several([region.held[operand] for operand in instr.operands])
 
 
-def _get_tuple_element(region: Region, instr: Instr) -> Held:
+def _get_tuple_element(region: LocalComputation, instr: Instr) -> Held:
     source = region.held[instr.operands[0]]
     index = instr.attrs["index"]
     assert isinstance(source, Several)
@@ -90,7 +92,7 @@ def _get_tuple_element(region: Region, instr: Instr) -> Held:
     return source.elements[index]
 
 
-def _barrier(region: Region, instr: Instr) -> Held:
+def _barrier(region: LocalComputation, instr: Instr) -> Held:
     """What goes in has the cuts that are asked for."""
     source = region.held[instr.operands[0]]
     cuts = list(region.hinted(source))
@@ -98,7 +100,7 @@ def _barrier(region: Region, instr: Instr) -> Held:
     return region.taken(made, instr.shape, iter(cuts))
 
 
-def _ordering(region: Region, instr: Instr) -> Held:
+def _ordering(region: LocalComputation, instr: Instr) -> Held:
     """Tokens are the same in both programs."""
     operands = []
     for operand in instr.operands:
@@ -110,11 +112,11 @@ def _ordering(region: Region, instr: Instr) -> Held:
     return Whole(made)
 
 
-def _map(region: Region, instr: Instr) -> Held:
+def _map(region: LocalComputation, instr: Instr) -> Held:
     def emit(job: Job) -> list[Instr]:
         return job.same(dimensions=tuple(range(len(job.dims[0]))))
 
-    plan = Plan.of(instr)
+    plan = FactorPlan.of(instr)
     plan.emit = emit
     return region.apply(instr, plan)
 

@@ -10,10 +10,10 @@ from compiler.hlo.dtypes import DType
 from compiler.hlo.identities import Number
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.shape import leaves
-from compiler.partitioner.factors import Job, Plan
+from compiler.partitioner.factors import FactorPlan, Job
 from compiler.partitioner.grid import Cut
 from compiler.partitioner.local import Local
-from compiler.partitioner.region import Handler, Region
+from compiler.partitioner.region import Handler, LocalComputation
 from compiler.partitioner.values import Held
 
 Instr = HloInstruction
@@ -30,21 +30,21 @@ def sum_of(instr: Instr) -> Callable[[Local], HloComputation]:
     return lambda b: b.sum_of(dtype)
 
 
-def _dot(region: Region, instr: Instr) -> Held:
-    plan = Plan.of(instr, sums=True)
+def _dot(region: LocalComputation, instr: Instr) -> Held:
+    plan = FactorPlan.of(instr, sums=True)
     plan.fills = {0: zero_of(instr.operands[0]), 1: zero_of(instr.operands[1])}
     plan.combiner = sum_of(instr)
     plan.work = math.prod(plan.rule.sizes) / 32
     return region.apply(instr, plan)
 
 
-def _reduce(region: Region, instr: Instr) -> Held:
+def _reduce(region: LocalComputation, instr: Instr) -> Held:
     """Partial results are combined by the reduction's own computation, where a start may be met by
     several devices: a neutral one, or one that is combined with itself to itself."""
     count = len(instr.operands) // 2
     starts = list(instr.operands[count:])
     neutral = neutral_starts(instr)
-    plan = Plan.of(instr, sums=neutral is not None or is_idempotent_start(instr))
+    plan = FactorPlan.of(instr, sums=neutral is not None or is_idempotent_start(instr))
     for number, start in enumerate(starts):
         dtype = instr.operands[number].array.dtype
         plan.fills[number] = _fill(
@@ -60,7 +60,7 @@ def _reduce(region: Region, instr: Instr) -> Held:
 
 
 def _fill(
-    region: Region, start: Instr, dtype: DType, neutral: Number | None
+    region: LocalComputation, start: Instr, dtype: DType, neutral: Number | None
 ) -> Callable[[Local], Instr]:
     """What changes nothing; where that is not known, what the reduction starts from."""
     if neutral is None:
@@ -68,7 +68,7 @@ def _fill(
     return lambda b: b.cast(b.constant(start.array.dtype, neutral), dtype)
 
 
-def _reduced(job: Job, plan: Plan, neutral: tuple[Number, ...] | None) -> list[Instr]:
+def _reduced(job: Job, plan: FactorPlan, neutral: tuple[Number, ...] | None) -> list[Instr]:
     """A start that is not neutral counts once: on the first device of those that share the sum."""
     b, sums = job.b, plan.sums(job.given)
     count = len(job.operands) // 2
@@ -80,7 +80,9 @@ def _reduced(job: Job, plan: Plan, neutral: tuple[Number, ...] | None) -> list[I
     return job.same()
 
 
-def _reduced_together(job: Job, plan: Plan, neutral: tuple[Number, ...] | None) -> list[Instr]:
+def _reduced_together(
+    job: Job, plan: FactorPlan, neutral: tuple[Number, ...] | None
+) -> list[Instr]:
     """Several arrays at once: the devices' results are gathered and reduced again."""
     made, b, sums = _reduced(job, plan, neutral), job.b, plan.sums(job.given)
     if not sums:
@@ -100,7 +102,7 @@ def _reduced_together(job: Job, plan: Plan, neutral: tuple[Number, ...] | None) 
 
 
 def _bytes_of_results(
-    instr: Instr, plan: Plan, given: dict[int, tuple[int, ...]], region: Region
+    instr: Instr, plan: FactorPlan, given: dict[int, tuple[int, ...]], region: LocalComputation
 ) -> float:
     n = region.grid.count(plan.sums(given))
     if n == 1:

@@ -9,28 +9,28 @@ from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.opcodes import Trait, with_trait
 from compiler.hlo.shape import TupleShape, leaves
 from compiler.hlo.sharding import HloSharding
-from compiler.partitioner.factors import DROPPED, Job, Plan
+from compiler.partitioner.factors import DROPPED, FactorPlan, Job
 from compiler.partitioner.grid import Axes, Cut
-from compiler.partitioner.region import GATHERED, Handler, Region
+from compiler.partitioner.region import GATHERED, Handler, LocalComputation
 from compiler.partitioner.rules.basic import copied, replicated
-from compiler.partitioner.values import Held, Value
+from compiler.partitioner.values import Held, PartitionedValue
 from compiler.sharding.op_rules import FULL_TO_SHARD, MOVES, SHARD_TO_FULL, batch_rank
 
 Instr = HloInstruction
 
 
 def partition_computation(
-    region: Region, source: HloComputation, given: list[list[Cut]], made: list[Cut] | None
+    region: LocalComputation, source: HloComputation, given: list[list[Cut]], made: list[Cut] | None
 ) -> HloComputation:
     """The device's form of a computation whose parameters and results have these cuts."""
-    inner = Region(region.shared, source)
+    inner = LocalComputation(region.shared, source)
     for parameter, cuts in zip(source.parameters, given, strict=True):
         inner.bind(parameter, cuts)
     inner.run()
     return inner.finish(made)
 
 
-def _cuts_of(region: Region, instr: Instr) -> list[Cut]:
+def _cuts_of(region: LocalComputation, instr: Instr) -> list[Cut]:
     """The cut that the program asks for of every array; whole where it leaves that open."""
     shapes = leaves(instr.shape)
     return [
@@ -39,12 +39,12 @@ def _cuts_of(region: Region, instr: Instr) -> list[Cut]:
     ]
 
 
-def _while(region: Region, instr: Instr) -> Held:
+def _while(region: LocalComputation, instr: Instr) -> Held:
     """The state has the same cuts wherever it is: those of the body's parameter."""
     condition, body = instr.attrs["condition"], instr.attrs["body"]
     assert isinstance(condition, HloComputation)
     assert isinstance(body, HloComputation)
-    inner = Region(region.shared, body)
+    inner = LocalComputation(region.shared, body)
     said = inner.hints(body.parameters[0])
     outside = region.hints(instr)
     state = list(region.hinted(region.held[instr.operands[0]]))
@@ -58,7 +58,7 @@ def _while(region: Region, instr: Instr) -> Held:
     return region.taken(made, instr.shape, iter(cuts))
 
 
-def _conditional(region: Region, instr: Instr) -> Held:
+def _conditional(region: LocalComputation, instr: Instr) -> Held:
     """Each branch has the cuts of its parameter; all have those of the result."""
     names = ("true_computation", "false_computation", "branch_computations")
     found = [instr.attrs[n] for n in names if n in instr.attrs]
@@ -69,7 +69,7 @@ def _conditional(region: Region, instr: Instr) -> Held:
     operands = [region.need(instr.operands[0], Cut.whole(0))]
     made = []
     for branch, operand in zip(branches, instr.operands[1:], strict=True):
-        said = Region(region.shared, branch).hints(branch.parameters[0])
+        said = LocalComputation(region.shared, branch).hints(branch.parameters[0])
         state = region.hinted(region.held[operand])
         cuts = [a or b for a, b in zip(said, state, strict=True)]
         made.append(partition_computation(region, branch, [cuts], results))
@@ -87,7 +87,9 @@ def _conditional(region: Region, instr: Instr) -> Held:
 # Regions with shapes of each device's own.
 
 
-def _joined(region: Region, instr: Instr, outer: Instr, inner: Instr, cut: Cut) -> tuple[Cut, Cut]:
+def _joined(
+    region: LocalComputation, instr: Instr, outer: Instr, inner: Instr, cut: Cut
+) -> tuple[Cut, Cut]:
     """The cut outside of a manual region, by its manual axes first, then as inside; and that inside."""
     (said,) = region.hints(outer)
     outside, inside = outer.array.dims, inner.array.dims
@@ -106,7 +108,7 @@ def _joined(region: Region, instr: Instr, outer: Instr, inner: Instr, cut: Cut) 
     return Cut(tuple(dims), _sums(region, outer, inner), order), cut
 
 
-def _sums(region: Region, outer: Instr, inner: Instr) -> Axes:
+def _sums(region: LocalComputation, outer: Instr, inner: Instr) -> Axes:
     """Along which manual axes the array outside is partial sums: devices see their own inside."""
     (said,), sharding = region.stated(outer), inner.attrs.get("sharding")
     if said is None or not said.partial or not isinstance(sharding, HloSharding):
@@ -115,16 +117,18 @@ def _sums(region: Region, outer: Instr, inner: Instr) -> Axes:
     return tuple(axis for axis in said.partial if axis in manual)
 
 
-def _enter(region: Region, instr: Instr) -> Held:
+def _enter(region: LocalComputation, instr: Instr) -> Held:
     """An array in its cut is, inside, an array of the device's own."""
     (operand,) = instr.operands
     (hint,) = _cuts_of(region, instr)
     outside, inside = _joined(region, instr, operand, instr, _whole_tiles(region, instr, hint))
     made = region.need(operand, outside)
-    return Value(instr.array.dims, instr.array.dtype, {inside.normal(): made}, None, hint)
+    return PartitionedValue(
+        instr.array.dims, instr.array.dtype, {inside.normal(): made}, None, hint
+    )
 
 
-def _leave(region: Region, instr: Instr) -> Held:
+def _leave(region: LocalComputation, instr: Instr) -> Held:
     (operand,) = instr.operands
     source = region.value(operand)
     wanted = _whole_tiles(region, operand, next(region.hinted(source)))
@@ -132,10 +136,10 @@ def _leave(region: Region, instr: Instr) -> Held:
     (hint,) = region.hints(instr)
     made, dtype = region.need(operand, inside), instr.array.dtype
     combiner = region.b.sum_of(dtype) if outside.partial else None
-    return Value(instr.array.dims, dtype, {outside.normal(): made}, combiner, hint)
+    return PartitionedValue(instr.array.dims, dtype, {outside.normal(): made}, combiner, hint)
 
 
-def _whole_tiles(region: Region, inner: Instr, cut: Cut) -> Cut:
+def _whole_tiles(region: LocalComputation, inner: Instr, cut: Cut) -> Cut:
     """As much of a cut of a device's own array as makes equal tiles of it: tiles of uneven ones lie elsewhere
     than those of the array outside."""
     dims = []
@@ -153,18 +157,18 @@ _KNOWN = {
 }
 
 
-def _custom_call(region: Region, instr: Instr) -> Held:
+def _custom_call(region: LocalComputation, instr: Instr) -> Held:
     target = str(instr.attrs.get("custom_call_target"))
     if target in _KNOWN:
         return _KNOWN[target](region, instr)
     if batch_rank(instr):
-        return region.apply(instr, Plan.of(instr))
+        return region.apply(instr, FactorPlan.of(instr))
     if any(value.first.used() for o in instr.operands for value in region.arrays(region.held[o])):
         region.remark(instr, GATHERED)
     return replicated(region, instr)
 
 
-def _collective(region: Region, instr: Instr) -> Held:
+def _collective(region: LocalComputation, instr: Instr) -> Held:
     """One that the program itself has, in a manual region: dimensions that it changes are whole."""
 
     def emit(job: Job) -> list[Instr]:
@@ -173,12 +177,12 @@ def _collective(region: Region, instr: Instr) -> Held:
 
     if isinstance(instr.shape, TupleShape) or instr.opcode == "ragged-all-to-all":
         return replicated(region, instr)
-    plan = Plan.of(instr)
+    plan = FactorPlan.of(instr)
     plan.emit = emit
     return region.apply(instr, plan)
 
 
-def _parameter(region: Region, instr: Instr) -> Held:
+def _parameter(region: LocalComputation, instr: Instr) -> Held:
     raise AssertionError(f"%{instr.name}: parameters are bound before the others")
 
 

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from compiler.hlo.attributes import ConvDims, Window, WindowDim
 from compiler.hlo.ir import HloInstruction
-from compiler.partitioner.factors import Job, Plan
-from compiler.partitioner.region import Handler, Region
+from compiler.partitioner.factors import FactorPlan, Job
+from compiler.partitioner.region import Handler, LocalComputation
 from compiler.partitioner.rules.contraction import sum_of, zero_of
 from compiler.partitioner.rules.windows import (
     Shift,
@@ -23,17 +23,17 @@ from compiler.partitioner.rules.windows import (
     with_windows,
 )
 from compiler.partitioner.values import Held
-from compiler.sharding.rule import Kind
+from compiler.sharding.rule import FactorKind
 
 Instr = HloInstruction
 
 
-def _convolution(region: Region, instr: Instr) -> Held:
+def _convolution(region: LocalComputation, instr: Instr) -> Held:
     """Input features make partial sums; groups are cut by group."""
     labels, window = instr.attrs["dim_labels"], instr.attrs.get("window", Window())
     assert isinstance(labels, ConvDims)
     assert isinstance(window, Window)
-    plan = Plan.of(instr, sums=True)
+    plan = FactorPlan.of(instr, sums=True)
     plan.fills = {i: zero_of(o) for i, o in enumerate(instr.operands[:2])}
     plan.combiner = sum_of(instr)
     taps = math.prod(part.size for part in window.dims)
@@ -55,7 +55,9 @@ def _convolution(region: Region, instr: Instr) -> Held:
     return region.apply(instr, plan)
 
 
-def _summed_windows(instr: Instr, plan: Plan, labels: ConvDims, window: Window) -> dict[int, Shift]:
+def _summed_windows(
+    instr: Instr, plan: FactorPlan, labels: ConvDims, window: Window
+) -> dict[int, Shift]:
     """By number the dimensions of the window that are longer than what is made: one factor of both operands,
     which is summed, in `plan`."""
     image, kernel = (operand.array.dims for operand in instr.operands)
@@ -72,7 +74,7 @@ def _summed_windows(instr: Instr, plan: Plan, labels: ConvDims, window: Window) 
     return found
 
 
-def _sum_together(plan: Plan, places: dict[int, int], size: int) -> None:
+def _sum_together(plan: FactorPlan, places: dict[int, int], size: int) -> None:
     """Give a dimension of some operands one factor, which is summed."""
     rule, new = plan.rule, len(plan.rule.sizes)
     operands = [
@@ -82,7 +84,7 @@ def _sum_together(plan: Plan, places: dict[int, int], size: int) -> None:
     plan.rule = replace(
         rule,
         sizes=(*rule.sizes, size),
-        kinds=(*rule.kinds, Kind.REDUCE),
+        kinds=(*rule.kinds, FactorKind.REDUCE),
         operands=tuple(operands),
     )
     plan.ways.append("sum")
@@ -99,7 +101,7 @@ def _rows_of_tile(part: WindowDim, made: int) -> Starts:
 
 
 def _with_tiles(
-    job: Job, plan: Plan, summed: dict[int, Shift], window: Window, labels: ConvDims
+    job: Job, plan: FactorPlan, summed: dict[int, Shift], window: Window, labels: ConvDims
 ) -> Window:
     """The window of a device that holds a tile of it; the fetched rows begin where it does."""
     dims = list(window.dims)
@@ -110,7 +112,7 @@ def _with_tiles(
     return Window(tuple(dims))
 
 
-def _local_groups(job: Job, plan: Plan, labels: ConvDims) -> dict[str, object]:
+def _local_groups(job: Job, plan: FactorPlan, labels: ConvDims) -> dict[str, object]:
     """The number of groups that a device has."""
     dims = {
         "feature_group_count": labels.input_feature,

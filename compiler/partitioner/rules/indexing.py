@@ -13,13 +13,13 @@ from compiler.analysis.reducers import reducer_kind
 from compiler.hlo.dtypes import S32
 from compiler.hlo.identities import MONOIDS, identity
 from compiler.hlo.ir import HloComputation, HloInstruction
-from compiler.partitioner.factors import Job, Plan
+from compiler.partitioner.factors import FactorPlan, Job
 from compiler.partitioner.local import Local
-from compiler.partitioner.region import Handler, Region
+from compiler.partitioner.region import Handler, LocalComputation
 from compiler.partitioner.rules.contraction import sum_of
 from compiler.partitioner.values import Held
 from compiler.sharding.movement_rules import ints
-from compiler.sharding.rule import Kind
+from compiler.sharding.rule import FactorKind
 
 Instr = HloInstruction
 
@@ -79,8 +79,8 @@ def _number(instr: Instr, name: str) -> int:
 # Gather and scatter.
 
 
-def _gather(region: Region, instr: Instr) -> Held:
-    plan = Plan.of(instr, sums=True)
+def _gather(region: LocalComputation, instr: Instr) -> Held:
+    plan = FactorPlan.of(instr, sums=True)
     mapped = instr.start_index_map
     collapsed = instr.collapsed_slice_dims
     for dim in collapsed:
@@ -95,7 +95,7 @@ def _gather(region: Region, instr: Instr) -> Held:
     return region.apply(instr, plan)
 
 
-def _gathered(job: Job, plan: Plan) -> list[Instr]:
+def _gathered(job: Job, plan: FactorPlan) -> list[Instr]:
     instr, b = job.instr, job.b
     operand, indices = job.operands
     mapped = instr.start_index_map
@@ -140,16 +140,16 @@ def _gathered(job: Job, plan: Plan) -> list[Instr]:
     return [b.where(mask, made, _nothing(b, made))]
 
 
-def _first(plan: Plan, dim: int) -> int | None:
+def _first(plan: FactorPlan, dim: int) -> int | None:
     factors = plan.rule.operands[0][dim]
     return factors[0] if factors else None
 
 
-def _is_sum(plan: Plan, dim: int) -> bool:
+def _is_sum(plan: FactorPlan, dim: int) -> bool:
     return plan.ways[plan.where(0, dim)] == "sum"
 
 
-def _scatter(region: Region, instr: Instr) -> Held:
+def _scatter(region: LocalComputation, instr: Instr) -> Held:
     """Updates that are cut are scattered into nothing but on one device, and added up."""
     count = len(instr.operands) // 2
     body = instr.attrs["to_apply"]
@@ -157,7 +157,7 @@ def _scatter(region: Region, instr: Instr) -> Held:
     kind = reducer_kind(body, MONOIDS)
     dtype = instr.operands[0].array.dtype
     neutral = None if kind is None or count > 1 else identity(kind, dtype)
-    plan = Plan.of(instr, sums=neutral is not None)
+    plan = FactorPlan.of(instr, sums=neutral is not None)
     mapped = instr.scatter_dims_to_operand_dims
     for dim in instr.inserted_window_dims:
         if dim not in mapped:
@@ -188,7 +188,7 @@ def _single_places(instr: Instr, count: int) -> list[int]:
     return [d for d in instr.scatter_dims_to_operand_dims if d in inserted or d in one]
 
 
-def _scattered(job: Job, plan: Plan, count: int, neutral: float | None) -> list[Instr]:
+def _scattered(job: Job, plan: FactorPlan, count: int, neutral: float | None) -> list[Instr]:
     instr, b = job.instr, job.b
     mapped = instr.scatter_dims_to_operand_dims
     cut = [d for d in _single_places(instr, count) if job.axes(_first(plan, d))]
@@ -229,9 +229,9 @@ def _starts(job: Job, first: int) -> list[Instr]:
     ]
 
 
-def _dynamic_slice(region: Region, instr: Instr) -> Held:
+def _dynamic_slice(region: LocalComputation, instr: Instr) -> Held:
     """Every device cuts out what it holds of the slice."""
-    plan = Plan.of(instr)
+    plan = FactorPlan.of(instr)
     cut = [d for d, n in enumerate(instr.operands[0].array.dims) if n != instr.array.dims[d]]
     for dim in cut:
         _read_apart(plan, dim, instr.operands[0].array.dims[dim])
@@ -240,7 +240,7 @@ def _dynamic_slice(region: Region, instr: Instr) -> Held:
     return region.apply(instr, plan)
 
 
-def _read_apart(plan: Plan, dim: int, size: int) -> None:
+def _read_apart(plan: FactorPlan, dim: int, size: int) -> None:
     """Give the operand's dimension a factor of its own, of which parts are summed."""
     rule, new = plan.rule, len(plan.rule.sizes)
     operand = rule.operands[0]
@@ -248,13 +248,13 @@ def _read_apart(plan: Plan, dim: int, size: int) -> None:
     plan.rule = replace(
         rule,
         sizes=(*rule.sizes, size),
-        kinds=(*rule.kinds, Kind.REDUCE),
+        kinds=(*rule.kinds, FactorKind.REDUCE),
         operands=(changed, *rule.operands[1:]),
     )
     plan.ways.append("sum")
 
 
-def _sliced(job: Job, plan: Plan, changed: list[int]) -> list[Instr]:
+def _sliced(job: Job, plan: FactorPlan, changed: list[int]) -> list[Instr]:
     b, operand = job.b, job.operands[0]
     sizes = list(job.dims[0])
     cut = [d for d in changed if job.axes(plan.where(0, d))]
@@ -278,16 +278,16 @@ def _sliced(job: Job, plan: Plan, changed: list[int]) -> list[Instr]:
     return [b.where(inside, made, _nothing(b, made))]
 
 
-def _dynamic_update_slice(region: Region, instr: Instr) -> Held:
+def _dynamic_update_slice(region: LocalComputation, instr: Instr) -> Held:
     """Every device replaces what it holds of the place, from the whole update."""
-    plan = Plan.of(instr)
+    plan = FactorPlan.of(instr)
     update = instr.operands[1].array.dims
     changed = [d for d, n in enumerate(instr.array.dims) if n != update[d]]
     plan.emit = lambda job: _updated(job, plan, changed)
     return region.apply(instr, plan)
 
 
-def _updated(job: Job, plan: Plan, changed: list[int]) -> list[Instr]:
+def _updated(job: Job, plan: FactorPlan, changed: list[int]) -> list[Instr]:
     b, (operand, update) = job.b, job.operands[:2]
     cut = [d for d in changed if job.axes(plan.where(0, d))]
     if not cut:

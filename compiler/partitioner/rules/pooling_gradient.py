@@ -9,12 +9,12 @@ from compiler.hlo.attributes import Window, WindowDim
 from compiler.hlo.dtypes import DType
 from compiler.hlo.identities import MONOIDS, identity
 from compiler.hlo.ir import HloComputation, HloInstruction
-from compiler.partitioner.factors import Job, Plan
+from compiler.partitioner.factors import FactorPlan, Job
 from compiler.partitioner.local import Local
-from compiler.partitioner.region import Handler, Region
+from compiler.partitioner.region import Handler, LocalComputation
 from compiler.partitioner.rules.windows import Shift, Shifts, Starts
 from compiler.partitioner.values import Held
-from compiler.sharding.rule import Kind
+from compiler.sharding.rule import FactorKind
 
 Instr = HloInstruction
 _NEVER_SELECTED = {"GE": "maximum", "GT": "maximum", "LE": "minimum", "LT": "minimum"}
@@ -50,10 +50,10 @@ def _rows(part: WindowDim) -> Starts:
     return rows
 
 
-def _select_and_scatter(region: Region, instr: Instr) -> Held:
+def _select_and_scatter(region: LocalComputation, instr: Instr) -> Held:
     window, scatter = instr.attrs["window"], instr.attrs["scatter"]
     assert isinstance(window, Window)
-    plan = Plan.of(instr)
+    plan = FactorPlan.of(instr)
     image, source, _ = (o.array for o in instr.operands)
     kind, selected = reducer_kind(scatter, MONOIDS), _selected(instr)
     fills = (
@@ -62,7 +62,7 @@ def _select_and_scatter(region: Region, instr: Instr) -> Held:
     )
     cut: list[tuple[Shift, Shift]] = []
     for dim, part in enumerate(window.dims):
-        is_shifted = plan.rule.kinds[plan.where(0, dim)] is Kind.PERMUTE
+        is_shifted = plan.rule.kinds[plan.where(0, dim)] is FactorKind.PERMUTE
         is_plain = part.window_dilation == part.base_dilation == 1 and not part.reversal
         size, count = image.dims[dim], source.dims[dim]
         if is_shifted and is_plain and None not in fills and count:

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
-from compiler.partitioner.factors import Assignment, Job, Plan
+from compiler.partitioner.factors import Assignment, FactorPlan, Job
 from compiler.partitioner.grid import Cut
-from compiler.partitioner.region import Region
-from compiler.partitioner.values import Held, Value
+from compiler.partitioner.region import LocalComputation
+from compiler.partitioner.values import Held, PartitionedValue
 
 Instr = HloInstruction
 
 _OF_SUMS = ("negate", "subtract")
 
 
-def through(region: Region, instr: Instr, plan: Plan) -> Held | None:
+def through(region: LocalComputation, instr: Instr, plan: FactorPlan) -> Held | None:
     """The operation done on the parts of sums; None where that is not the same or saves nothing."""
     values = [region.value(operand) for operand in instr.operands]
     given = _assignment(region, instr, plan, values) if values else None
@@ -38,7 +38,9 @@ def through(region: Region, instr: Instr, plan: Plan) -> Held | None:
     return found
 
 
-def _assignment(region: Region, instr: Instr, plan: Plan, values: list[Value]) -> Assignment | None:
+def _assignment(
+    region: LocalComputation, instr: Instr, plan: FactorPlan, values: list[PartitionedValue]
+) -> Assignment | None:
     """The axes of each factor if all operands are such parts in one cut, and nobody else's."""
     first = values[0].first
     if not first.partial or not _goes_through(instr, values[0]):
@@ -54,14 +56,14 @@ def _assignment(region: Region, instr: Instr, plan: Plan, values: list[Value]) -
     return given if is_whole else None
 
 
-def _goes_through(instr: Instr, value: Value) -> bool:
+def _goes_through(instr: Instr, value: PartitionedValue) -> bool:
     kind = _kind(value)
     if OPCODES[instr.opcode].has(Trait.REARRANGES) or instr.opcode == kind:
         return True
     return kind == "add" and instr.opcode in _OF_SUMS
 
 
-def _kind(value: Value) -> str | None:
+def _kind(value: PartitionedValue) -> str | None:
     """The opcode that combines two parts; None where that is more than one operation."""
     if value.combiner is None:
         return None

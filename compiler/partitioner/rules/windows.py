@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from compiler.analysis.reducers import is_idempotent_start, neutral_starts
 from compiler.hlo.attributes import Window, WindowDim
 from compiler.hlo.ir import HloInstruction
-from compiler.partitioner.factors import Assignment, Job, Plan, result_dims
+from compiler.partitioner.factors import Assignment, FactorPlan, Job, result_dims
 from compiler.partitioner.halo import Reach, fetch, kept_inside
 from compiler.partitioner.local import Local
-from compiler.partitioner.region import Handler, Region
+from compiler.partitioner.region import Handler, LocalComputation
 from compiler.partitioner.values import Held
-from compiler.sharding.rule import Kind
+from compiler.sharding.rule import FactorKind
 
 Instr = HloInstruction
 Starts = Callable[[int, int], tuple[int, int]]
@@ -47,9 +47,9 @@ class Shift:
 class Shifts:
     """The shifted dimensions of an operation, and what to do about them on a device."""
 
-    region: Region
+    region: LocalComputation
     instr: Instr
-    plan: Plan
+    plan: FactorPlan
     found: list[Shift]
 
     def __post_init__(self) -> None:
@@ -96,7 +96,7 @@ class Shifts:
         job.operands[shift.operand] = rows
 
 
-def _slice(region: Region, instr: Instr) -> Held:
+def _slice(region: LocalComputation, instr: Instr) -> Held:
     ranges = instr.attrs["slice"]
     assert isinstance(ranges, tuple)
     dims = instr.operands[0].array.dims
@@ -109,7 +109,7 @@ def _slice(region: Region, instr: Instr) -> Held:
         for d, (start, _, stride) in enumerate(ranges)
         if instr.array.dims[d] != dims[d] and instr.array.dims[d]
     ]
-    shifts = Shifts(region, instr, Plan.of(instr), changed)
+    shifts = Shifts(region, instr, FactorPlan.of(instr), changed)
 
     def emit(job: Job) -> list[Instr]:
         local = [(0, size, 1) for size in job.operands[0].array.dims]
@@ -125,7 +125,7 @@ def _slice(region: Region, instr: Instr) -> Held:
     return region.apply(instr, shifts.plan)
 
 
-def _reverse(region: Region, instr: Instr) -> Held:
+def _reverse(region: LocalComputation, instr: Instr) -> Held:
     turned = instr.dimensions
     dims = instr.array.dims
 
@@ -133,7 +133,7 @@ def _reverse(region: Region, instr: Instr) -> Held:
         return lambda i, local: (size - (i + 1) * local, local)
 
     changed = [Shift(0, d, dims[d], dims[d], rows(dims[d])) for d in turned if dims[d]]
-    shifts = Shifts(region, instr, Plan.of(instr), changed)
+    shifts = Shifts(region, instr, FactorPlan.of(instr), changed)
 
     def emit(job: Job) -> list[Instr]:
         b = job.b
@@ -152,7 +152,7 @@ def _reverse(region: Region, instr: Instr) -> Held:
     return region.apply(instr, shifts.plan)
 
 
-def _pad(region: Region, instr: Instr) -> Held:
+def _pad(region: LocalComputation, instr: Instr) -> Held:
     padding = instr.attrs["padding"]
     assert isinstance(padding, tuple)
     dims = instr.operands[0].array.dims
@@ -169,7 +169,7 @@ def _pad(region: Region, instr: Instr) -> Held:
         if (low, inside) != (0, 0) or instr.array.dims[d] != dims[d]
     ]
     changed = [s for s in changed if s.size and s.made]
-    shifts = Shifts(region, instr, Plan.of(instr), changed)
+    shifts = Shifts(region, instr, FactorPlan.of(instr), changed)
 
     def emit(job: Job) -> list[Instr]:
         local = list(padding)
@@ -204,7 +204,7 @@ def _from_first(
     return job.b.part_at(made, shift.dim, job.b.scalar_of(table), local)
 
 
-def _rolled(region: Region, instr: Instr) -> Held | None:
+def _rolled(region: LocalComputation, instr: Instr) -> Held | None:
     """A concatenation of an array's end and its beginning: each device has rows of at most two others.
 
     None for any other concatenation, and where tiles are not even.
@@ -251,7 +251,7 @@ def _shift_of(instr: Instr) -> int | None:
     return -shift if ranges == wanted else None
 
 
-def _concatenate(region: Region, instr: Instr) -> Held:
+def _concatenate(region: LocalComputation, instr: Instr) -> Held:
     rolled = _rolled(region, instr)
     if rolled is not None:
         return rolled
@@ -268,7 +268,7 @@ def _concatenate(region: Region, instr: Instr) -> Held:
     ]
     if len(sizes) == 1 or not all(sizes):
         changed = []
-    shifts = Shifts(region, instr, Plan.of(instr), changed)
+    shifts = Shifts(region, instr, FactorPlan.of(instr), changed)
 
     def emit(job: Job) -> list[Instr]:
         axes = job.axes(shifts.factor(changed[0])) if changed else ()
@@ -324,9 +324,9 @@ def _is_regular(part: WindowDim, tiles: int, made: int) -> bool:
 
 
 def shifts_of_windows(
-    region: Region,
+    region: LocalComputation,
     instr: Instr,
-    plan: Plan,
+    plan: FactorPlan,
     window: Window,
     places: list[tuple[int, int]],
     operands: int,
@@ -335,7 +335,7 @@ def shifts_of_windows(
     found = []
     for part, (dim, target) in zip(window.dims, places, strict=True):
         size, made = instr.operands[0].array.dims[dim], _result_dims(instr)[target]
-        is_plain = plan.rule.kinds[plan.where(0, dim)] is Kind.PASS
+        is_plain = plan.rule.kinds[plan.where(0, dim)] is FactorKind.PASS
         is_summed = plan.ways[plan.where(0, dim)] == "sum"
         if is_plain or is_summed or not size or not made or not part.size:
             continue
@@ -344,7 +344,7 @@ def shifts_of_windows(
     return Shifts(region, instr, plan, found)
 
 
-def _counts(region: Region) -> list[int]:
+def _counts(region: LocalComputation) -> list[int]:
     n = region.grid.device_count
     return [d for d in range(1, n + 1) if n % d == 0]
 
@@ -363,7 +363,7 @@ def with_windows(job: Job, shifts: Shifts, window: Window, places: list[tuple[in
     return Window(tuple(dims))
 
 
-def _reduce_window(region: Region, instr: Instr) -> Held:
+def _reduce_window(region: LocalComputation, instr: Instr) -> Held:
     """Past the border stands what changes nothing, or a start that windows may meet several times."""
     window = instr.attrs["window"]
     assert isinstance(window, Window)
@@ -372,7 +372,7 @@ def _reduce_window(region: Region, instr: Instr) -> Held:
     neutral = neutral_starts(instr)
     is_known = neutral is not None or is_idempotent_start(instr)
     shifted = count if is_known else 0
-    shifts = shifts_of_windows(region, instr, Plan.of(instr), window, places, shifted)
+    shifts = shifts_of_windows(region, instr, FactorPlan.of(instr), window, places, shifted)
 
     def fill(job: Job, number: int) -> Callable[[Local], Instr]:
         start, dtype = job.operands[count + number], instr.operands[number].array.dtype

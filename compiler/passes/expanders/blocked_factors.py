@@ -12,7 +12,7 @@ import math
 
 from compiler.hlo.dtypes import S32
 from compiler.hlo.ir import HloInstruction
-from compiler.passes.expanders.columns import Layout, cholesky_columns
+from compiler.passes.expanders.columns import MatrixDims, cholesky_columns
 from compiler.rewrite.emitter import Emitter
 
 Instr = HloInstruction
@@ -131,4 +131,4 @@ def _diagonal_factor(e: Emitter, block: Instr) -> Instr:
     dims = block.array.dims
     batch = dims[:-2] or (1,)
     source = e.shaped(block, (*batch, *dims[-2:]))
-    return e.shaped(cholesky_columns(e, source, Layout(len(batch))), dims)
+    return e.shaped(cholesky_columns(e, source, MatrixDims(len(batch))), dims)

@@ -21,7 +21,7 @@ TOGETHER = 4
 
 
 @dataclass(frozen=True)
-class Layout:
+class MatrixDims:
     """Where rows and columns are: dimensions `rows` and ``rows + 1``; all others are a batch.
 
     A batch of many small matrices comes last (`rows` 0), which puts it in the lanes.
@@ -94,7 +94,7 @@ class Layout:
         return (*dims[:dim], *dims[dim + 1 :])
 
 
-def cholesky_columns(e: Emitter, source: Instr, layout: Layout) -> Instr:
+def cholesky_columns(e: Emitter, source: Instr, layout: MatrixDims) -> Instr:
     """The lower factor, zero above; only the source's lower triangle is read.
 
     The loop keeps a Hermitian matrix, so that a row is the conjugate of a column, and leaves
@@ -118,7 +118,7 @@ def cholesky_columns(e: Emitter, source: Instr, layout: Layout) -> Instr:
     return e.part(e.part(factor, layout.rows, 0, n), layout.rows + 1, 0, n)
 
 
-def _columns_step(layout: Layout, b: Emitter, turn: Instr, state: list[Instr]) -> list[Instr]:
+def _columns_step(layout: MatrixDims, b: Emitter, turn: Instr, state: list[Instr]) -> list[Instr]:
     """Take the next columns out of the rest, each row brought up to date with those before it."""
     rest = state[0]
     dims, dtype = rest.array.dims, rest.array.dtype
@@ -144,7 +144,7 @@ def _columns_step(layout: Layout, b: Emitter, turn: Instr, state: list[Instr]) -
 class _Corner:
     """The elements where the rows of a turn meet its columns, each up to date with rows above."""
 
-    def __init__(self, b: Emitter, layout: Layout, block: Instr) -> None:
+    def __init__(self, b: Emitter, layout: MatrixDims, block: Instr) -> None:
         self._made: dict[tuple[int, int], Instr] = {}
         for k in range(TOGETHER):
             for c in range(k, TOGETHER):
@@ -163,7 +163,7 @@ class _Corner:
 
 
 def substitution(
-    e: Emitter, a: Instr, b: Instr, layout: Layout, *, is_lower: bool, is_unit: bool
+    e: Emitter, a: Instr, b: Instr, layout: MatrixDims, *, is_lower: bool, is_unit: bool
 ) -> Instr:
     """x of ``a x = b`` for triangles whose other part is zero, a row of x at a time."""
     dims = b.array.dims

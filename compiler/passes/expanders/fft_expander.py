@@ -40,7 +40,7 @@ _FEW_COLUMNS = 3
 
 
 @dataclass(frozen=True)
-class Pair:
+class ComplexParts:
     """Real and imaginary parts, of equal shape; without `im` the value is real."""
 
     re: Instr
@@ -56,7 +56,7 @@ def expand_ffts(module: HloModule, context: PassContext) -> bool:
 def expand_fft(instr: Instr, vmem_rows: int) -> Instr | None:
     """The transform over the last dimensions, the real-valued one always the last."""
     e = Emitter.at(instr)
-    lines = Lines(e, vmem_rows)
+    lines = TransformLines(e, vmem_rows)
     operand, kind = instr.operands[0], instr.fft_type
     if operand.array.dtype.name not in ("f32", "c64"):
         raise UnsupportedError(
@@ -88,32 +88,34 @@ def _is_only_real_read(instr: Instr) -> bool:
     return not is_root and all(user.opcode == "real" for user in instr.users)
 
 
-def _split(e: Emitter, operand: Instr) -> Pair:
+def _split(e: Emitter, operand: Instr) -> ComplexParts:
     if not operand.array.dtype.is_complex:
-        return Pair(operand, None)
+        return ComplexParts(operand, None)
     if operand.opcode == "convert" and not operand.operands[0].array.dtype.is_complex:
-        return Pair(e.cast(operand.operands[0], F32), None)
+        return ComplexParts(e.cast(operand.operands[0], F32), None)
     if operand.opcode == "complex" and splat_value(operand.operands[1]) == 0:
-        return Pair(operand.operands[0], None)
-    return Pair(e.unary("real", operand), e.unary("imag", operand))
+        return ComplexParts(operand.operands[0], None)
+    return ComplexParts(e.unary("real", operand), e.unary("imag", operand))
 
 
-def _imag(e: Emitter, value: Pair) -> Instr:
+def _imag(e: Emitter, value: ComplexParts) -> Instr:
     return e.like(value.re, 0) if value.im is None else value.im
 
 
-def _map(value: Pair, function: Callable[[Instr], Instr]) -> Pair:
-    return Pair(function(value.re), None if value.im is None else function(value.im))
+def _map(value: ComplexParts, function: Callable[[Instr], Instr]) -> ComplexParts:
+    return ComplexParts(function(value.re), None if value.im is None else function(value.im))
 
 
-class Lines:
+class TransformLines:
     """Transforms of values along a dimension; a kernel takes `vmem_rows` rows of VMEM at most."""
 
     def __init__(self, e: Emitter, vmem_rows: int) -> None:
         self.e = e
         self.vmem_rows = vmem_rows
 
-    def transform(self, value: Pair, dim: int, *, is_inverse: bool, is_half: bool = False) -> Pair:
+    def transform(
+        self, value: ComplexParts, dim: int, *, is_inverse: bool, is_half: bool = False
+    ) -> ComplexParts:
         """Along one dimension; the inverse is scaled by 1/n. With `is_half` real parts will do."""
         n = value.re.array.dims[dim]
         if n == 1:
@@ -131,7 +133,9 @@ class Lines:
         blocks = _STREAM_ROWS * (-(-n // LANES) * LANES) + _SPARE_ROWS * n
         return blocks + LANES * root_rows(n) < self.vmem_rows
 
-    def _kernel(self, value: Pair, dim: int, *, is_inverse: bool, is_half: bool) -> Pair:
+    def _kernel(
+        self, value: ComplexParts, dim: int, *, is_inverse: bool, is_half: bool
+    ) -> ComplexParts:
         """One `pair-fft`; of few columns a row for each."""
         e, dims = self.e, value.re.array.dims
         before, n, after = math.prod(dims[:dim]), dims[dim], math.prod(dims[dim + 1 :])
@@ -151,12 +155,14 @@ class Lines:
                 flat.re.shape if is_half else None,
             )
             if is_half:
-                done = Pair(made, None)
+                done = ComplexParts(made, None)
             else:
-                done = Pair(e.get_tuple_element(made, 0), e.get_tuple_element(made, 1))
+                done = ComplexParts(e.get_tuple_element(made, 0), e.get_tuple_element(made, 1))
         return _map(done, lambda x: e.shaped(x, dims))
 
-    def _cut(self, value: Pair, dim: int, *, is_inverse: bool, is_half: bool) -> Pair:
+    def _cut(
+        self, value: ComplexParts, dim: int, *, is_inverse: bool, is_half: bool
+    ) -> ComplexParts:
         """``x[j1 n2 + j2]`` to ``X[k1 + n1 k2]``."""
         e, dims = self.e, value.re.array.dims
         n = dims[dim]
@@ -178,7 +184,7 @@ class Lines:
         order = (*range(dim), dim + 1, dim, *range(dim + 2, len(cut)))
         return _map(outer, lambda x: e.reshape(e.transpose(x, order), dims))
 
-    def _chirp(self, value: Pair, dim: int, *, is_inverse: bool) -> Pair:
+    def _chirp(self, value: ComplexParts, dim: int, *, is_inverse: bool) -> ComplexParts:
         """Bluestein: ``jk = (j^2 + k^2 - (k - j)^2) / 2`` makes the sum a convolution."""
         e, n = self.e, value.re.array.dims[dim]
         size = convolution_length(n)
@@ -214,21 +220,21 @@ def _is_of_small_primes(n: int) -> bool:
     return n == 1
 
 
-def _times(e: Emitter, value: Pair, factors: Complex, dim: int) -> Pair:
+def _times(e: Emitter, value: ComplexParts, factors: Complex, dim: int) -> ComplexParts:
     """Multiply by constants that lie along the dimensions from `dim` on."""
     dims = value.re.array.dims
     places = tuple(range(dim, dim + factors.ndim))
     c, s = (e.broadcast(e.table(F32, t), dims, places) for t in (factors.real, factors.imag))
     if value.im is None:
-        return Pair(e.multiply(value.re, c), e.multiply(value.re, s))
+        return ComplexParts(e.multiply(value.re, c), e.multiply(value.re, s))
     lost, gained = e.negate(e.multiply(value.im, s)), e.multiply(value.im, c)
-    return Pair(
+    return ComplexParts(
         e.instruction("multiply-add", (value.re, c, lost)),
         e.instruction("multiply-add", (value.re, s, gained)),
     )
 
 
-def _mirrored(e: Emitter, value: Pair, n: int) -> Pair:
+def _mirrored(e: Emitter, value: ComplexParts, n: int) -> ComplexParts:
     """All n points of the transform of real lines from the first half, the last dimension's.
 
     What is no transform of real numbers has imaginary parts at 0 and n/2, which are their own
@@ -243,8 +249,10 @@ def _mirrored(e: Emitter, value: Pair, n: int) -> Pair:
 
     im = _without_self_mirrored(e, _imag(e, value), n)
     if last == 1:
-        return Pair(value.re, im)
-    return Pair(e.join((value.re, tail(value.re)), dim), e.join((im, e.negate(tail(im))), dim))
+        return ComplexParts(value.re, im)
+    return ComplexParts(
+        e.join((value.re, tail(value.re)), dim), e.join((im, e.negate(tail(im))), dim)
+    )
 
 
 def _without_self_mirrored(e: Emitter, im: Instr, n: int) -> Instr:

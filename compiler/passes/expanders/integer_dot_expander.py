@@ -33,7 +33,7 @@ DIGIT = 8
 
 
 @dataclass(frozen=True)
-class Digit:
+class Bf16Digit:
     """Values below ``2^bits`` in magnitude, in bf16, that count ``2^shift``."""
 
     value: Instr
@@ -127,13 +127,13 @@ def _by_digits(e: Emitter, left: Instr, right: Instr) -> Instr:
     return total
 
 
-def _digits(e: Emitter, operand: Instr) -> list[Digit]:
+def _digits(e: Emitter, operand: Instr) -> list[Bf16Digit]:
     """Unsigned digits from below; the top one keeps a signed type's sign."""
     dtype = operand.array.dtype
     if dtype.bits <= DIGIT:
-        return [Digit(e.cast(operand, BF16), dtype.bits - dtype.is_signed, 0)]
+        return [Bf16Digit(e.cast(operand, BF16), dtype.bits - dtype.is_signed, 0)]
     words = e.cast(operand, S32)
-    found: list[Digit] = []
+    found: list[Bf16Digit] = []
     for shift in range(0, dtype.bits, DIGIT):
         is_top = shift + DIGIT >= dtype.bits
         is_signed = is_top and dtype.is_signed
@@ -141,11 +141,11 @@ def _digits(e: Emitter, operand: Instr) -> list[Digit]:
         moved = e.binary(kind, words, e.like(words, shift)) if shift else words
         if not is_signed:
             moved = e.and_(moved, e.like(words, (1 << DIGIT) - 1))
-        found.append(Digit(e.cast(e.cast(moved, F32), BF16), DIGIT - is_signed, shift))
+        found.append(Bf16Digit(e.cast(e.cast(moved, F32), BF16), DIGIT - is_signed, shift))
     return found
 
 
-def _exact_dot(e: Emitter, a: Digit, b: Digit) -> Instr:
+def _exact_dot(e: Emitter, a: Bf16Digit, b: Bf16Digit) -> Instr:
     """The dot of two digits in s32, the contracted dimension in pieces whose sums are exact."""
     k = a.value.array.dims[2]
     piece = EXACT_SUM >> (a.bits + b.bits)

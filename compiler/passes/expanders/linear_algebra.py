@@ -12,7 +12,7 @@ from compiler.hlo.dtypes import F32, PRED
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.passes.context import PassContext
 from compiler.passes.expanders.blocked_factors import blocked_cholesky, blocked_solve
-from compiler.passes.expanders.columns import Layout, cholesky_columns, substitution
+from compiler.passes.expanders.columns import MatrixDims, cholesky_columns, substitution
 from compiler.passes.expanders.driver import expand
 from compiler.rewrite.emitter import Emitter
 from tpu_sim.isa.geometry import LANES
@@ -95,7 +95,7 @@ def cholesky_factor(e: Emitter, source: Instr) -> Instr:
     """The lower factor of ``[.., n, n]``; the operand's upper triangle is not read."""
     if _is_many_small(source):
         first = _batch_last(e, source)
-        factor = _batch_back(e, cholesky_columns(e, first, Layout(0)), source.array.dims)
+        factor = _batch_back(e, cholesky_columns(e, first, MatrixDims(0)), source.array.dims)
     else:
         factor = blocked_cholesky(e, source)
     return _with_failures(e, factor)
@@ -155,10 +155,10 @@ def solve_triangular(e: Emitter, a: Instr, b: Instr, *, is_lower: bool, is_unit:
     a = _triangle(e, a, is_lower=is_lower, is_unit=is_unit)
     if _is_many_small(a):
         square, sides = _batch_last(e, a), _batch_last(e, b)
-        x = substitution(e, square, sides, Layout(0), is_lower=is_lower, is_unit=is_unit)
+        x = substitution(e, square, sides, MatrixDims(0), is_lower=is_lower, is_unit=is_unit)
         return _batch_back(e, x, b.array.dims)
     if a.array.dims[-1] <= _FEW_ROWS:
-        layout = Layout(a.array.rank - 2)
+        layout = MatrixDims(a.array.rank - 2)
         return substitution(e, a, b, layout, is_lower=is_lower, is_unit=is_unit)
     if is_lower:
         return blocked_solve(e, a, b)

@@ -20,7 +20,7 @@ from compiler.hlo.dtypes import PRED, S32
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.passes.context import PassContext
 from compiler.passes.expanders.driver import expand
-from compiler.passes.expanders.sort_parts import SortParts, Stage, is_unrolled, partner
+from compiler.passes.expanders.sort_parts import SortParts, SortStage, is_unrolled, partner
 from compiler.rewrite.emitter import Emitter, Step, result_of
 
 Instr = HloInstruction
@@ -74,7 +74,7 @@ class _Network:
         return [e.shaped(e.part(value, self.axis, 0, self.count), self.dims) for value in state]
 
     def run(
-        self, e: Emitter, state: list[Instr], axis: int, plan: list[Stage], first: Instr | None
+        self, e: Emitter, state: list[Instr], axis: int, plan: list[SortStage], first: Instr | None
     ) -> list[Instr]:
         """The stages of `plan` on a part of the box, which begins at place `first` of the axis."""
         if self.padded == self.count:
@@ -86,7 +86,7 @@ class _Network:
         return self._looped(e, state, axis, plan, first)
 
     def _looped(
-        self, e: Emitter, state: list[Instr], axis: int, plan: list[Stage], first: Instr | None
+        self, e: Emitter, state: list[Instr], axis: int, plan: list[SortStage], first: Instr | None
     ) -> list[Instr]:
         kinds = list(dict.fromkeys(plan))
         order = e.table(S32, [kinds.index(stage) for stage in plan])
@@ -101,7 +101,7 @@ class _Network:
         return e.loop(len(plan), [order, *begin, *state], step)[1 + len(begin) :]
 
     def exchange(
-        self, e: Emitter, state: list[Instr], axis: int, stage: Stage, first: Instr | None
+        self, e: Emitter, state: list[Instr], axis: int, stage: SortStage, first: Instr | None
     ) -> list[Instr]:
         """Every element takes its partner's place or keeps its own."""
         others = [partner(e, value, axis, stage) for value in state]
@@ -133,7 +133,7 @@ class _Network:
         return e.select(is_tie, came_first, is_less)
 
 
-def _branch(network: _Network, axis: int, stage: Stage, begins: int) -> Step:
+def _branch(network: _Network, axis: int, stage: SortStage, begins: int) -> Step:
     def step(e: Emitter, _: Instr, state: list[Instr]) -> list[Instr]:
         first = state[0] if begins else None
         return [*state[:begins], *network.exchange(e, state[begins:], axis, stage, first)]

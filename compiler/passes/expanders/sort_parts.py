@@ -31,30 +31,30 @@ MAX_LOOPED_ARRAYS = MAX_OPERANDS
 
 
 @dataclass(frozen=True)
-class Stage:
+class SortStage:
     """One stage: partners are ``i ^ distance``, or mirrored in blocks of ``2 * distance``."""
 
     distance: int
     is_mirror: bool
 
 
-def merge_stages(length: int) -> list[Stage]:
+def merge_stages(length: int) -> list[SortStage]:
     """The stages that sort `length` elements (a power of two) both halves of which are sorted."""
-    found = [Stage(length // 2, is_mirror=True)]
+    found = [SortStage(length // 2, is_mirror=True)]
     distance = length // 4
     while distance:
-        found.append(Stage(distance, is_mirror=False))
+        found.append(SortStage(distance, is_mirror=False))
         distance //= 2
     return found
 
 
-def stages(length: int) -> list[Stage]:
+def stages(length: int) -> list[SortStage]:
     """All stages that sort `length` (a power of two) elements."""
     lengths = (1 << bit for bit in range(1, length.bit_length()))
     return [stage for half in lengths for stage in merge_stages(half)]
 
 
-def partner(e: Emitter, value: Instr, axis: int, stage: Stage) -> Instr:
+def partner(e: Emitter, value: Instr, axis: int, stage: SortStage) -> Instr:
     """What each element of a stage is compared with."""
     j, box = stage.distance, value.array.dims
     major, length, minor = box[:axis], box[axis], box[axis + 1 :]
@@ -71,7 +71,7 @@ def is_unrolled(stages: int, arrays: int) -> bool:
     return is_short or stages <= 1  # a single one is worked out once
 
 
-Run = Callable[[Emitter, list[Instr], int, list[Stage], Instr | None], list[Instr]]
+Run = Callable[[Emitter, list[Instr], int, list[SortStage], Instr | None], list[Instr]]
 """Runs stages along an axis of a part, which begins at a place of it (None: at its start)."""
 Part = Callable[[Emitter, Instr, list[Instr]], list[Instr]]
 
@@ -149,7 +149,9 @@ class SortParts:
             block *= 2
         return state
 
-    def _chunks(self, e: Emitter, state: list[Instr], chunk: int, plan: list[Stage]) -> list[Instr]:
+    def _chunks(
+        self, e: Emitter, state: list[Instr], chunk: int, plan: list[SortStage]
+    ) -> list[Instr]:
         def part(b: Emitter, first: Instr, values: list[Instr]) -> list[Instr]:
             return self.run(b, values, self.axis, plan, first)
 

@@ -21,7 +21,7 @@ from compiler.hlo.scalar_computations import key_order
 from compiler.hlo.shape import TupleShape
 from compiler.passes.expanders.topk_expander import MAX_K, of_order_key, order_key
 from compiler.passes.expanders.topk_halving import halving_cycles
-from compiler.passes.sort_kernels.shapes import KERNELS, Arrays, best_form, network_cycles
+from compiler.passes.sort_kernels.shapes import KERNELS, SortArrays, best_form, network_cycles
 from compiler.rewrite.emitter import Emitter
 from tpu_sim.isa.chips import Chip
 
@@ -69,7 +69,7 @@ def groups_cycles(rows: int, size: int, k: int, chip: Chip) -> float:
 
 def sort_cycles(rows: int, size: int, chip: Chip, carried: int = 0) -> float:
     """What sorting rows with their places, and other operands, is estimated to take."""
-    arrays = Arrays(1 + carried, 1, 2, is_stable=True)
+    arrays = SortArrays(1 + carried, 1, 2, is_stable=True)
     kernel = best_form(rows, size, 1, arrays, chip)
     if kernel is not None:
         return kernel[0] + KERNELS * KernelCosts.of(chip).launch

@@ -19,7 +19,7 @@ from compiler.analysis.code_costs import KernelCosts, TopkCosts
 from compiler.hlo.dtypes import S32
 from compiler.hlo.identities import identity
 from compiler.hlo.ir import HloInstruction
-from compiler.passes.expanders.sort_parts import Stage, merge_stages, partner, stages
+from compiler.passes.expanders.sort_parts import SortStage, merge_stages, partner, stages
 from compiler.passes.expanders.topk_expander import of_order_key, order_key
 from compiler.rewrite.emitter import Emitter
 from tpu_sim.isa.chips import Chip
@@ -126,7 +126,7 @@ def _halved(e: Emitter, state: list[Instr], groups: int) -> list[Instr]:
     return _chosen(e, _is_before(e, others, mine), others, mine)
 
 
-def _staged(e: Emitter, state: list[Instr], plan: list[Stage]) -> list[Instr]:
+def _staged(e: Emitter, state: list[Instr], plan: list[SortStage]) -> list[Instr]:
     """All stages, few of which are one kernel."""
     for number, stage in enumerate(plan, 1):
         state = _exchanged(e, state, stage)
@@ -135,7 +135,7 @@ def _staged(e: Emitter, state: list[Instr], plan: list[Stage]) -> list[Instr]:
     return state
 
 
-def _exchanged(e: Emitter, state: list[Instr], stage: Stage) -> list[Instr]:
+def _exchanged(e: Emitter, state: list[Instr], stage: SortStage) -> list[Instr]:
     """Every element takes its partner's place or keeps its own."""
     others = [partner(e, value, 0, stage) for value in state]
     place = e.positions(state[0].array.dims, 0)

@@ -9,21 +9,21 @@ from compiler.hlo.attributes import FrontendAttributes
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.shape import Shape, TupleShape
 from compiler.hlo.sharding import HloSharding, leaf_count
-from compiler.passes.sharding.importer import Program, stand_in
+from compiler.passes.sharding.importer import ImportedProgram, stand_in
 from compiler.passes.sharding.statements import SHARDY
 from compiler.rewrite.graph import emit
 from compiler.sharding.mesh import Axes, Axis
 from compiler.sharding.op_rules import FULL_TO_SHARD
 from compiler.sharding.placement import is_equal_placement
 from compiler.sharding.projection import product
-from compiler.sharding.values import Value, Values
+from compiler.sharding.values import ShardedValue, Values
 
 Instr = HloInstruction
 
 
-def export_shardings(program: Program, values: Values) -> None:
+def export_shardings(program: ImportedProgram, values: Values) -> None:
     """Give every instruction of the program's control flow its sharding."""
-    found: dict[Value, HloSharding] = {}
+    found: dict[ShardedValue, HloSharding] = {}
     mesh = program.statements.mesh
     _settle_boundaries(program, values)
     for value in values.all():
@@ -38,7 +38,7 @@ def export_shardings(program: Program, values: Values) -> None:
     _finish_header(program.module, program.statements.device_count)
 
 
-def _settle_boundaries(program: Program, values: Values) -> None:
+def _settle_boundaries(program: ImportedProgram, values: Values) -> None:
     """The copy before a boundary has the sharding from which the other side's shape follows."""
     for instr in program.manual:
         (given,), (made,) = values.of[instr.operands[0]], values.of[instr]
@@ -53,7 +53,7 @@ def _settle_boundaries(program: Program, values: Values) -> None:
                 inside.axes[dim] = tuple(axis for axis in axes if axis not in cut)
 
 
-def _is_manual(axis: Axis, around: Value, inside: Value) -> bool:
+def _is_manual(axis: Axis, around: ShardedValue, inside: ShardedValue) -> bool:
     """Whether an axis that cuts an array outside of a region is a manual one inside."""
     if around.mesh == inside.mesh:
         return any(axis.overlaps(other) for other in inside.manual)
@@ -62,7 +62,7 @@ def _is_manual(axis: Axis, around: Value, inside: Value) -> bool:
     return around.mesh.is_within(axis, inside.mesh, inside.manual)
 
 
-def _drop_if_equal(note: Instr, program: Program) -> None:
+def _drop_if_equal(note: Instr, program: ImportedProgram) -> None:
     """A copy to the sharding that its operand has already says nothing."""
     (operand,) = note.operands
     a, b = operand.attrs.get("sharding"), note.attrs.get("sharding")
@@ -97,7 +97,7 @@ def _finish_header(module: HloModule, device_count: int) -> None:
         module.attrs["num_partitions"] = device_count
 
 
-def settle_parameters(program: Program, values: Values) -> int:
+def settle_parameters(program: ImportedProgram, values: Values) -> int:
     """The same for arguments of which nothing is said, before results: how many are cut in another way."""
     changed = 0
     for parameter in list(program.module.entry.parameters):
@@ -117,7 +117,7 @@ def settle_parameters(program: Program, values: Values) -> int:
     return changed
 
 
-def stated_results(program: Program) -> list[bool]:
+def stated_results(program: ImportedProgram) -> list[bool]:
     """By array of the results whether the program's signature says how it is cut.
 
     A constraint inside that happens to be on a result does not. GSPMD's text has one form for both.
@@ -133,7 +133,7 @@ def stated_results(program: Program) -> list[bool]:
     return [a or b for a, b in zip(signed, whole, strict=True)]
 
 
-def settle_results(program: Program, own: list[Value], stated: list[bool]) -> int:
+def settle_results(program: ImportedProgram, own: list[ShardedValue], stated: list[bool]) -> int:
     """Make results that the signature leaves open easy for a caller to hold; returns how many change.
 
     Each is cut evenly and by whole axes of the mesh: what is not is gathered at the end, as in
@@ -175,7 +175,7 @@ def _leaves(instr: Instr) -> list[HloSharding]:
     return [sharding.of_leaf(i) for i in range(leaf_count(instr.shape))]
 
 
-def _settled(value: Value) -> list[Axes]:
+def _settled(value: ShardedValue) -> list[Axes]:
     """The axes of each dimension that may stay in a result."""
     if value.mesh is None:
         return list(value.axes)

@@ -39,7 +39,7 @@ _DIRECTIONS = {
 
 
 @dataclass
-class Program:
+class ImportedProgram:
     """A module ready for propagation, and what was read from it.
 
     `stated` has a sharding for each array of an instruction, None where nothing is said. `notes`
@@ -64,9 +64,9 @@ class Program:
         return made
 
 
-def import_shardings(module: HloModule) -> Program:
+def import_shardings(module: HloModule) -> ImportedProgram:
     """Read all annotations of a module without calls; it is changed in place."""
-    program = Program(module, Statements(module))
+    program = ImportedProgram(module, Statements(module))
     control = control_computations(module)
     for computation in module.computations.values():
         if computation not in control:
@@ -86,7 +86,7 @@ def _forget(computation: HloComputation) -> None:
             computation.remove(instr)
 
 
-def _import(instr: Instr, program: Program) -> None:
+def _import(instr: Instr, program: ImportedProgram) -> None:
     target = instr.attrs.get("custom_call_target") if instr.opcode == "custom-call" else None
     statements = program.statements
     if target in _CONSTRAINTS or target == _BARRIER:
@@ -109,7 +109,7 @@ def _import(instr: Instr, program: Program) -> None:
             program.stated[instr] = stated
 
 
-def _import_note(instr: Instr, program: Program, *, is_barrier: bool) -> None:
+def _import_note(instr: Instr, program: ImportedProgram, *, is_barrier: bool) -> None:
     (operand,) = instr.operands
     (stated,) = program.statements.of(instr)
     made = program.note(operand, stated, instr)
@@ -125,7 +125,7 @@ def _import_note(instr: Instr, program: Program, *, is_barrier: bool) -> None:
     _remove(instr)
 
 
-def _member(operand: Instr, group: Instr, program: Program) -> Instr:
+def _member(operand: Instr, group: Instr, program: ImportedProgram) -> Instr:
     """What stands for a value in its group: a copy, when it has a sharding of its own already."""
     if all(one is None for one in program.stated.get(operand, [])):
         return operand
@@ -145,7 +145,7 @@ def stand_in(made: Instr, operand: Instr, users: list[Instr]) -> None:
         operand.computation.root = made
 
 
-def _import_boundary(instr: Instr, program: Program, *, is_entering: bool) -> None:
+def _import_boundary(instr: Instr, program: ImportedProgram, *, is_entering: bool) -> None:
     """A tuple of arrays that enter or leave a region, as one boundary for each."""
     statements = program.statements
     name = "in_shardings" if is_entering else "out_shardings"

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloComputation, HloInstruction
-from compiler.passes.sharding.importer import Program
+from compiler.passes.sharding.importer import ImportedProgram
 from compiler.sharding.mesh import Axes, Mesh
 from compiler.sharding.op_rules import FULL_TO_SHARD
 from compiler.sharding.projection import product
-from compiler.sharding.values import Value, Values
+from compiler.sharding.values import ShardedValue, Values
 
 _ALIASES = frozenset(
     {"tuple", "get-tuple-element", "opt-barrier", "domain", "parameter", "after-all"}
@@ -36,7 +36,7 @@ class _Sets:
             item = self.parent[item]
         return item
 
-    def join(self, items: Iterable[Value]) -> None:
+    def join(self, items: Iterable[ShardedValue]) -> None:
         numbers = [self.find(value.number) for value in items]
         for number in numbers[1:]:
             self.parent[self.find(number)] = self.find(numbers[0])
@@ -68,7 +68,7 @@ class _Manual:
         return self.mesh is not None and product(self.axes) == self.mesh.device_count
 
 
-def mark_manual(program: Program, values: Values) -> None:
+def mark_manual(program: ImportedProgram, values: Values) -> None:
     """Tell every value which axes are manual where it is."""
     if not program.manual:
         return
@@ -90,7 +90,7 @@ def mark_manual(program: Program, values: Values) -> None:
         _mark(value, found[regions.find(value.number)])
 
 
-def _mark(value: Value, manual: _Manual) -> None:
+def _mark(value: ShardedValue, manual: _Manual) -> None:
     """Let a value of a region have its manual axes, and its mesh."""
     value.manual = manual.axes
     if not manual.axes or value.mesh == manual.mesh or (value.mesh and value.mesh.is_maximal):
@@ -104,7 +104,7 @@ def _joined(a: Axes, b: Axes) -> Axes:
     return tuple(sorted({*a, *b}))
 
 
-def _regions(program: Program, values: Values) -> _Sets:
+def _regions(program: ImportedProgram, values: Values) -> _Sets:
     regions = _Sets(values.count)
     for edge in values.edges:
         regions.join([*edge.sources, edge.target])

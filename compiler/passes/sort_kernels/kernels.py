@@ -18,7 +18,7 @@ from compiler.hlo.shape import TupleShape
 from compiler.passes.context import PassContext
 from compiler.passes.expanders.driver import expand
 from compiler.passes.sort_kernels.keys import Key, keys_of
-from compiler.passes.sort_kernels.shapes import Arrays, Lines, best_form, network_cycles
+from compiler.passes.sort_kernels.shapes import SortArrays, SortLines, best_form, network_cycles
 from compiler.passes.sort_kernels.words import has_words, of_words, to_words
 from compiler.rewrite.emitter import Emitter, result_of
 from tpu_sim.isa.chips import Chip
@@ -83,12 +83,12 @@ class _Sort:
         return len(self.keys) + self.carried.index(number)
 
     @property
-    def arrays(self) -> Arrays:
+    def arrays(self) -> SortArrays:
         """What the kernel has."""
         operands = len(self.keys) + len(self.carried)
-        return Arrays(operands, len(self.keys), len(set(self.results)), self.is_stable)
+        return SortArrays(operands, len(self.keys), len(set(self.results)), self.is_stable)
 
-    def form(self, chip: Chip) -> Lines | None:
+    def form(self, chip: Chip) -> SortLines | None:
         """How its lines lie at the least cost; None where a network of whole arrays is cheaper."""
         found = best_form(*self.view, self.arrays, chip)
         if found is None:
@@ -98,7 +98,7 @@ class _Sort:
         spared = (operands + results) * KernelCosts.of(chip).launch
         return lines if cycles < network_cycles(*self.view, self.arrays, chip) - spared else None
 
-    def made(self, e: Emitter, lines: Lines) -> list[Instr]:
+    def made(self, e: Emitter, lines: SortLines) -> list[Instr]:
         """The sorted operands."""
         operands = self.instr.operands
         comparator = self.instr.to_apply

@@ -27,7 +27,7 @@ KERNELS = 3
 
 
 @dataclass(frozen=True)
-class Arrays:
+class SortArrays:
     """What a sort has: operands of which `keys` are compared, results, whether equal ones keep order."""
 
     operands: int
@@ -42,7 +42,7 @@ class Arrays:
 
 
 @dataclass(frozen=True)
-class Lines:
+class SortLines:
     """`count` elements a line of ``[outer, count, inner]``, in `lanes` lanes each."""
 
     outer: int
@@ -88,7 +88,7 @@ class Lines:
             value = e.shaped(whole, (self.outer, self.padded, self.inner))
         return e.part(value, 1, 0, self.count)
 
-    def cycles(self, arrays: Arrays, chip: Chip) -> float | None:
+    def cycles(self, arrays: SortArrays, chip: Chip) -> float | None:
         """What the sort is estimated to take beside its kernels' launches; None: VMEM has no room."""
         majors, rows, columns = self.box
         if not may_sort(majors, rows, columns, self.lanes):
@@ -112,26 +112,26 @@ class Lines:
         return total * majors * rows * -(-columns // LANES) / SUBLANES
 
 
-def forms(outer: int, count: int, inner: int) -> Iterator[Lines]:
+def forms(outer: int, count: int, inner: int) -> Iterator[SortLines]:
     """All ways in which lines may lie."""
-    yield Lines(outer, count, inner, is_turned=False)
-    yield Lines(outer, count, inner)
+    yield SortLines(outer, count, inner, is_turned=False)
+    yield SortLines(outer, count, inner)
     lanes = 2
     while lanes * outer * inner <= LANES and lanes * FEWEST_ROWS < 2 * count:
-        yield Lines(outer, count, inner, lanes)
+        yield SortLines(outer, count, inner, lanes)
         lanes *= 2
 
 
 def best_form(
-    outer: int, count: int, inner: int, arrays: Arrays, chip: Chip
-) -> tuple[float, Lines] | None:
+    outer: int, count: int, inner: int, arrays: SortArrays, chip: Chip
+) -> tuple[float, SortLines] | None:
     """How lines lie at the least cost, and what the sort takes so; None: VMEM has no room."""
     found = [(lines.cycles(arrays, chip), lines) for lines in forms(outer, count, inner)]
     fit = [(cycles, lines) for cycles, lines in found if cycles is not None]
     return min(fit, key=lambda pair: pair[0], default=None)
 
 
-def network_cycles(outer: int, count: int, inner: int, arrays: Arrays, chip: Chip) -> float:
+def network_cycles(outer: int, count: int, inner: int, arrays: SortArrays, chip: Chip) -> float:
     """What a network of whole arrays, which needs no room in VMEM, is estimated to take."""
     depth = (count - 1).bit_length()
     stages = depth * (depth + 1) // 2
@@ -140,7 +140,7 @@ def network_cycles(outer: int, count: int, inner: int, arrays: Arrays, chip: Chi
     return stages * (_stage_cycles(stages, arrays, chip) + registers * SortCosts.of(chip).network)
 
 
-def _stage_cycles(stages: int, arrays: Arrays, chip: Chip) -> float:
+def _stage_cycles(stages: int, arrays: SortArrays, chip: Chip) -> float:
     """What one of so many stages of whole arrays takes, whatever their size."""
     costs, launch = SortCosts.of(chip), KernelCosts.of(chip).launch
     if is_unrolled(stages, arrays.moved):

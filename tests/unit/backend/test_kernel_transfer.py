@@ -7,7 +7,7 @@ import pytest
 
 from compiler.analysis.tiled_layout import default_layout
 from compiler.backend.device_bytes import device_bytes
-from compiler.backend.transfer import Piece, box_pieces, box_tiles, hbm_tiling
+from compiler.backend.transfer import TransferPiece, box_pieces, box_tiles, hbm_tiling
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.dtypes import BY_NAME
 from compiler.hlo.shape import ArrayShape, Layout
@@ -34,7 +34,7 @@ def numbers(shape: ArrayShape) -> np.ndarray:
 
 
 def move(
-    source: np.ndarray, target: np.ndarray, piece: Piece, at: int, to: int, count: int
+    source: np.ndarray, target: np.ndarray, piece: TransferPiece, at: int, to: int, count: int
 ) -> None:
     """Copy rows of 512 bytes as a descriptor says, from HBM to VMEM."""
     dims = [

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from compiler.hlo.evaluator import evaluate, plan
-from compiler.hlo.evaluator.plan import Step, make_plan
+from compiler.hlo.evaluator.plan import EvaluationStep, make_plan
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.parser import parse_module
 
@@ -25,11 +25,11 @@ def far_use(distance: int) -> HloComputation:
     return parse_module(FAR_USE % (chain, distance)).entry
 
 
-def names(steps: list[Step]) -> list[str]:
+def names(steps: list[EvaluationStep]) -> list[str]:
     return [step.instr.name for step in steps]
 
 
-def check(steps: list[Step], computation: HloComputation) -> None:
+def check(steps: list[EvaluationStep], computation: HloComputation) -> None:
     """Every operand is alive when used, and only the root is alive at the end."""
     alive: set[HloInstruction] = set()
     for step in steps:

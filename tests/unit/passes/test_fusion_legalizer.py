@@ -16,7 +16,7 @@ from compiler.hlo.ir import HloComputation
 from compiler.hlo.parser import parse_module
 from compiler.passes.context import PassContext
 from compiler.passes.fusion_cuts import Judge
-from compiler.passes.fusion_parts import Part
+from compiler.passes.fusion_parts import FusionPart
 from compiler.passes.pipeline import PASSES, PIPELINE, run_pipeline
 from tpu_sim.isa.chips import load_chip
 
@@ -135,16 +135,16 @@ def test_an_update_that_vmem_cannot_hold_is_made_in_parts(rows: int, start: int)
 
 def test_a_cut_that_is_too_dear_already_is_not_looked_at_further() -> None:
     class Counting(Judge):
-        def cycles(self, part: Part) -> int:
+        def cycles(self, part: FusionPart) -> int:
             asked.append(part)
             return 10
 
-    asked: list[Part] = []
+    asked: list[FusionPart] = []
     judge = Counting(WindowPlanner(load_chip("v5e")))
     module = parse_module(DISPATCH)
     run_pipeline(module, load_chip("v5e"))
     (fusion,) = [i for i in module.entry if i.opcode == "fusion"]
-    parts = [Part(fusion, (fusion.calls.root_instruction,))] * 3
+    parts = [FusionPart(fusion, (fusion.calls.root_instruction,))] * 3
     assert judge.cycles_below(31, parts) == 30
     assert len(asked) == 3
     assert judge.cycles_below(20, parts) >= 20

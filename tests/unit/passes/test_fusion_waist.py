@@ -7,13 +7,13 @@ import numpy as np
 import tpuc
 from compiler.hlo.evaluator import evaluate
 from compiler.hlo.parser import parse_module
-from compiler.passes.fusion_parts import Part, results_of
+from compiler.passes.fusion_parts import FusionPart, results_of
 from compiler.passes.fusion_waist import cut_at_waist
 
 _LINKS = 24
 
 
-def _part(body: str, result: str = "f32[8,128]") -> Part:
+def _part(body: str, result: str = "f32[8,128]") -> FusionPart:
     text = f"""HloModule m
 sum {{
   a = f32[] parameter(0)
@@ -30,7 +30,7 @@ ENTRY main {{
 }}
 """
     fusion = parse_module(text).entry.root_instruction
-    return Part(fusion, tuple(results_of(fusion)))
+    return FusionPart(fusion, tuple(results_of(fusion)))
 
 
 def _two_values(links: int) -> str:

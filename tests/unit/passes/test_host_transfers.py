@@ -5,7 +5,7 @@ from __future__ import annotations
 from compiler.hlo.parser import parse_module
 from compiler.passes.context import PassContext
 from compiler.passes.host_transfers import stage_program
-from compiler.passes.stages import Branch, HostTransfer, Loop, Stage, StagedProgram
+from compiler.passes.stages import Branch, HostTransfer, Stage, StagedProgram, StageLoop
 from tpu_sim.isa.chips import load_chip
 
 SEND = """
@@ -73,7 +73,7 @@ def test_a_loop_with_transfers_is_a_step_of_its_own() -> None:
     )
     assert [value and value[0] for value in program.arguments] == [None, "k", "l"]
     before, loop, after = program.steps
-    assert isinstance(before, Stage) and isinstance(loop, Loop) and isinstance(after, Stage)
+    assert isinstance(before, Stage) and isinstance(loop, StageLoop) and isinstance(after, Stage)
     assert (before.inputs, before.outputs) == (("k",), ("a",))
     assert loop.operands == ("a", "l")
     ((result, number),) = loop.results
