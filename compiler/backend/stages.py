@@ -5,7 +5,10 @@ What a stage leaves in scratch or in a window is bound as a leaf for the stages 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Sequence
+from functools import partial
+from itertools import takewhile
 
 from compiler.analysis.boxes import is_row_reduction
 from compiler.analysis.fusion_body import FusionBody
@@ -16,8 +19,10 @@ from compiler.analysis.row_chain import leaves_behind
 from compiler.backend.clear import emit_clear
 from compiler.backend.dot_operands import DotEmitter
 from compiler.backend.grid_loop import StepContext
+from compiler.backend.joint_reduces import reduced_together
 from compiler.backend.vector.arrays import VmemArray, allocate
 from compiler.backend.vector.chain_stage import Chain, ChainRows
+from compiler.backend.vector.reduce_plan import ReducedBox
 from compiler.backend.vector.vector_emitter import VectorEmitter
 from compiler.diagnostics import CompileError
 from compiler.hlo.ir import HloInstruction
@@ -65,13 +70,13 @@ class StageEmitter:
     def _stages(
         self, stages: Sequence[Stage], emitter: VectorEmitter, context: StepContext
     ) -> None:
-        done: list[Stage] = []
+        done: Sequence[Stage] = []
         for number, stage in enumerate(stages):
             if any(stage is other for other in done):
                 continue
             match stage:
                 case ReduceStage():
-                    self._reduce(stage, emitter, context)
+                    done = self._reduce(stage, stages[number + 1 :], emitter, context)
                 case StoredStage():
                     self._stored(stage, emitter)
                 case MatmulStage():
@@ -96,26 +101,49 @@ class StageEmitter:
                 result = b.sand(result, b.scmp("eq", "s32", counter, b.sconst(dim.steps - 1)))
         return result
 
-    def _reduce(self, stage: ReduceStage, emitter: VectorEmitter, context: StepContext) -> None:
-        """A reduce; one that the grid cuts adds to what earlier steps left."""
-        node = stage.node
-        self.builder.source = node.name
-        if not stage.is_cut and not is_row_reduction(node):  # rows that pad a window's tiles
-            for target in stage.targets:
-                if not isinstance(target, Scratch):
-                    emit_clear(self.builder, context.outputs[target])
-        targets = [self._target(target, context) for target in stage.targets]
+    def _reduce(
+        self,
+        stage: ReduceStage,
+        later: Sequence[Stage],
+        emitter: VectorEmitter,
+        context: StepContext,
+    ) -> list[ReduceStage]:
+        """A reduce with those that follow and go over the same; one that the grid cuts adds to what
+        earlier steps left. All that were done."""
+        self.builder.source = stage.node.name
+        following = takewhile(lambda s: isinstance(s, ReduceStage), later)
+        others = [other.node for other in following if isinstance(other, ReduceStage)]
+        emitter.bind_starts([o for node in (stage.node, *others) for o in node.operands])
+        stages = reduced_together(emitter, stage, later, partial(self._box, context), self._part)
+        for one in stages:
+            if not one.is_cut and not is_row_reduction(one.node):  # rows that pad a window's tiles
+                for target in one.targets:
+                    if not isinstance(target, Scratch):
+                        emit_clear(self.builder, context.outputs[target])
+        targets = [[self._target(target, context) for target in one.targets] for one in stages]
+        nodes, later_step = [one.node for one in stages], None
         if stage.is_cut:
-            reduced = _cut(node, self.kernel.windows.depths[node])
-            later = self._started(context)
-            with self.builder.if_(self.builder.scmp("eq", "s32", later, 0)):
-                for array in targets:
+            later_step = self._started(context)
+            with self.builder.if_(self.builder.scmp("eq", "s32", later_step, 0)):
+                for array in itertools.chain(*targets):
                     emit_clear(self.builder, array)
-            emitter.emit_reduce_stage([node], [targets], reduced=reduced, accumulate=later)
-        else:
-            emitter.emit_reduce_stage([node], [targets])
-        emitter.bindings.update(zip(stage.results, targets, strict=True))
+        emitter.emit_reduce_stage(nodes, targets, reduced=self._part(stage), accumulate=later_step)
+        for one, arrays in zip(stages, targets, strict=True):
+            emitter.bindings.update(zip(one.results, arrays, strict=True))
         self.builder.new_block()
+        return stages
+
+    def _box(self, context: StepContext, stage: ReduceStage) -> Box:
+        """The box of a reduce's results that a step makes."""
+        target = stage.targets[0]
+        if isinstance(target, Scratch):
+            return Box(target.low, target.extent)
+        window = context.outputs[target]
+        return Box(window.origin, window.extent)
+
+    def _part(self, stage: ReduceStage) -> ReducedBox | None:
+        """The step's part of what is reduced; None: all of it."""
+        return _cut(stage.node, self.kernel.windows.depths[stage.node]) if stage.is_cut else None
 
     def _started(self, context: StepContext) -> SReg:
         """Not 0 on the steps that continue a sum: an arbitrary dimension is past its first block."""

@@ -20,6 +20,7 @@ from tpu_sim.isa.geometry import LANES, SUBLANES
 
 MAX_OPERANDS = 24
 MAX_OUTPUTS = 8
+MAX_SUMS = 64  # where all results are reductions, which take one pass together
 MAX_ROW_REDUCTIONS = 48  # of one kernel: each computes anew what lies before it
 MAX_ROW_ELEMENTS = 32768  # of a row reduction in a loop fusion
 MAX_DOT_ROW_ELEMENTS = 8192  # of a row reduction after a dot: the row must stay in VMEM
@@ -200,8 +201,9 @@ class Legality:
         if len(operands) > MAX_OPERANDS:
             return FusionDecision.refuse(f"{len(operands)} operands are over {MAX_OPERANDS}")
         outputs = self._outputs_of_both(group, other)
-        if len(outputs) > MAX_OUTPUTS:
-            reason = f"{len(outputs)} results are over {MAX_OUTPUTS}"
+        most = MAX_SUMS if all(o.opcode == "reduce" for o in outputs) else MAX_OUTPUTS
+        if len(outputs) > most:
+            reason = f"{len(outputs)} results are over {most}"
             return FusionDecision(is_fused=False, reason=reason, is_crowded=True)
         if group.has_row_reduction or other.has_row_reduction:
             rows = self._rows_fit(group, other, [*operands, *outputs], outputs)

@@ -28,7 +28,7 @@ from dataclasses import replace
 
 from compiler.analysis.indexing import Expr, const, linearize, ranged, var
 from compiler.analysis.indexing_boxes import Box
-from compiler.analysis.indexing_maps import Condition, Index
+from compiler.analysis.indexing_maps import Index
 from compiler.backend.vector.addresses import tiled_address
 from compiler.backend.vector.arrays import VmemArray, allocate
 from compiler.backend.vector.constants import uniform_constant
@@ -68,6 +68,10 @@ from tpu_sim.isa.geometry import SUBLANES
 _STRAIGHT_LINE_OPS = 600
 _TRANSPOSED_OPS = 3600
 """The same for code that reads blocks through the transpose units, which then are filled side by side."""
+_JOINT_OPS = 2400
+"""Operations to aim at, at most, in a body of many reduces, which share more with each tile in it."""
+_JOINT_SHARE = 240
+"""Of them for each of the reduces."""
 _DEAR_TILE = 12
 """Operations from which it is worth asking whether kept columns differ, as parts put together do."""
 _MOST_COPIES = 16
@@ -81,7 +85,8 @@ def emit_reduce_stage(
     accumulate: SReg | None = None,
 ) -> None:
     """See `VectorEmitter.emit_reduce_stage`."""
-    plan = reduce_plan(reduces[0], targets[0][0], reduced, emitter)
+    first = targets[0][0]
+    plan = reduce_plan(reduces, Box(first.origin, first.extent), reduced, emitter)
     direct: list[list[VmemArray]] = []
     copies: list[tuple[HloInstruction, VmemArray, VmemArray]] = []
     for reduce, arrays in zip(reduces, targets, strict=True):
@@ -112,6 +117,17 @@ def emit_reduce_stage(
             emitter.bindings[node] = shadowed
         else:
             del emitter.bindings[node]
+
+
+def tile_operations(
+    emitter: ElementEmitter, reduces: Sequence[HloInstruction], box: Box, reduced: ReducedBox | None
+) -> int:
+    """Operations of a stage of several reduces for the values of one reduced tile.
+
+    `box` is the box of the results; the starts of dynamic slices are bound.
+    """
+    plan = reduce_plan(reduces, box, reduced, emitter)
+    return _ReduceStage(emitter, plan, reduces, [], None).cost()
 
 
 class _ReduceStage:
@@ -148,10 +164,10 @@ class _ReduceStage:
         if self._run_transposed():
             self._emitter.builder.new_block()
             return
-        cost, are_apart = self._cost(), False
+        cost, are_apart = self.cost(), False
         columns = self._plan.kept.col_tiles
         if cost > _DEAR_TILE and 1 < columns <= _MOST_COPIES:
-            dearest = max(self._cost(const(k)) for k in sorted({0, columns // 2, columns - 1}))
+            dearest = max(self.cost(const(k)) for k in sorted({0, columns // 2, columns - 1}))
             if 2 * dearest < cost:
                 cost, are_apart = dearest, True
         total = cost * self._plan.reduced.tile_count
@@ -172,7 +188,7 @@ class _ReduceStage:
             self._loops.run_steps(self._plan.kept, 1, 1, body)
         self._emitter.builder.new_block()
 
-    def _cost(self, column: Expr | None = None, step: int = 1) -> int:
+    def cost(self, column: Expr | None = None, step: int = 1) -> int:
         """Operations for the values of one reduced tile, all phases of it, for `step` tiles of kept rows;
         in a given kept column."""
         probe = probe_emitter(self._emitter)
@@ -204,7 +220,7 @@ class _ReduceStage:
         if not is_enough or not self._reads_transposed():
             return False
         self._emitter.loader.can_transpose = True
-        cost = self._cost(step=step)
+        cost = self.cost(step=step)
         is_little = cost * plan.reduced.tile_count <= _TRANSPOSED_OPS
         is_straight = is_little or not any(map(is_long, self._reduces))
         waiting: list[TilePoint] = []
@@ -225,7 +241,7 @@ class _ReduceStage:
 
     def _reads_transposed(self) -> bool:
         kept, reduced = (_any_point(space) for space in (self._plan.kept, self._plan.reduced))
-        index = self._index(kept, reduced, 0, 0)
+        index = self._plan.index(kept, reduced, 0, 0)
         return any(
             reads_transposed(self._emitter, operand, index)
             for reduce in self._reduces
@@ -261,7 +277,8 @@ class _ReduceStage:
 
     def _empty(self, tiles: int, states: int) -> list[Accumulators]:
         """Running states of kept tiles; those of several do not wait for each other anyway."""
-        count = ACCUMULATORS if tiles == 1 else 1
+        many = max(1, len(self._reduces) // 2)
+        count = max(1, ACCUMULATORS // many) if tiles == 1 else 1
         return [Accumulators(self._combine, count) for _ in range(states)]
 
     def _take_in(
@@ -308,6 +325,8 @@ class _ReduceStage:
             self._take_in(sums, places, point)
 
         loops = TileLoops(self._emitter.builder, self._emitter.sregs, block, parallel=False)
+        if len(self._reduces) > 1:
+            body_ops = max(body_ops, min(_JOINT_OPS, len(self._reduces) * _JOINT_SHARE))
         loops.run(self._plan.reduced, cost, body, body_ops)
         self._emitter.builder.new_block()
         folded = [self._folded(self._restored(slot)) for slot in range(len(places))]
@@ -334,8 +353,8 @@ class _ReduceStage:
 
     def _values(self, kept: TilePoint, point: TilePoint, part: int, inner: int) -> list[State]:
         """The operands' values of one reduced tile, the identity where there is no element."""
-        index = self._index(kept, point, part, inner)
-        conditions = self._conditions(point, inner)
+        index = self._plan.index(kept, point, part, inner)
+        conditions = self._plan.conditions(point, inner)
         states: list[State] = []
         for number, reduce in enumerate(self._reduces):
             count = len(reduce.operands) // 2
@@ -349,21 +368,6 @@ class _ReduceStage:
                 ]
             states.append(state)
         return states
-
-    def _conditions(self, point: TilePoint, inner: int) -> tuple[Condition, ...]:
-        """Where a reduced tile has elements: those of the array, and of this box of it.
-
-        A box of a packed type may end within a tile, whose other rows are the next box's.
-        """
-        plan = self._plan
-        places = places_in_box(
-            plan.reduced, full_tile(point), inner, not plan.keeps_rows, not plan.keeps_cols
-        )
-        found: list[Condition] = []
-        boxes = zip(plan.reduced_dims, places, plan.reduced_low, plan.reduced_extent, strict=True)
-        for d, place, low, extent in boxes:
-            found += [Condition(place, 0, extent - 1), Condition(low + place, 0, plan.dims[d] - 1)]
-        return tuple(dict.fromkeys(c for c in found if not c.is_always))
 
     def _lanes_of(self, node: HloInstruction, index: Index) -> int:
         value = self._emitter.emit(node, index)
@@ -383,21 +387,6 @@ class _ReduceStage:
         reduce = self._reduces[number]
         count = len(reduce.operands) // 2
         return [self._lanes_of(operand, ()) for operand in reduce.operands[count:]]
-
-    def _index(self, kept: TilePoint, point: TilePoint, part: int, inner: int) -> Index:
-        """The operand's logical index."""
-        plan = self._plan
-        kept_places = iter(places_in_box(plan.kept, kept, part, plan.keeps_rows, plan.keeps_cols))
-        reduced_places = iter(
-            places_in_box(plan.reduced, point, inner, not plan.keeps_rows, not plan.keeps_cols)
-        )
-        kept_low, reduced_low = iter(plan.kept_low), iter(plan.reduced_low)
-        return tuple(
-            next(reduced_low) + next(reduced_places)
-            if d in plan.reduced_dims
-            else next(kept_low) + next(kept_places)
-            for d in range(len(plan.dims))
-        )
 
     def _folded(self, states: list[State]) -> list[State]:
         results: list[State] = []
