@@ -25,6 +25,7 @@ from runtime.slice_executable import SliceExecutable
 from runtime.spreads import slice_of
 from runtime.topology import Topology, slice_name
 from runtime.workers import WorkerChoice, spread_over
+from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.errors import ProgramError, TargetError, TpuxError
 from tpu_sim.isa.program import Program
 
@@ -33,7 +34,7 @@ DEFAULT_TARGET = "v5e"
 
 def compile(
     source: str | bytes | Path,
-    target: str | Device | Sequence[Device] = DEFAULT_TARGET,
+    target: str | Chip | Device | Sequence[Device] = DEFAULT_TARGET,
     precision: str | None = None,
     *,
     machine: MachineOptions | None = None,
@@ -42,7 +43,8 @@ def compile(
 ) -> Executable:
     """Compile a model for `target` and return it ready to call.
 
-    `target` is a chip, a slice (``v5e:4x2``), one of its devices, or some of them in any order. A program
+    `target` is a chip, by name or a `Chip`, a slice (``v5e:4x2``), one of its devices, or some of them in
+    any order. A program
     for one device runs on any of them, where its arguments lie; one for several runs on all, with
     global arrays, partition p on the p-th.
 
@@ -86,7 +88,7 @@ def compile(
 
 
 def load_executable(
-    path: Path, machine: MachineOptions | None = None, target: str | Device | None = None
+    path: Path, machine: MachineOptions | None = None, target: str | Chip | Device | None = None
 ) -> Executable:
     """Load a `.tpux` file written by `Executable.save` or ``tpuc compile``.
 
@@ -112,7 +114,9 @@ def load_executable(
         raise TpuxError(str(error), str(path)) from error
 
 
-def _devices_in(program: Program, target: str | Device | None, path: Path) -> list[Device] | None:
+def _devices_in(
+    program: Program, target: str | Chip | Device | None, path: Path
+) -> list[Device] | None:
     """The devices that a program of several was compiled for; None for a program of one."""
     stated = slice_of(program)
     if stated is None:
@@ -131,16 +135,16 @@ def _devices_in(program: Program, target: str | Device | None, path: Path) -> li
     ]
 
 
-def _devices_of(target: str | Device | Sequence[Device]) -> Sequence[Device]:
+def _devices_of(target: str | Chip | Device | Sequence[Device]) -> Sequence[Device]:
     if isinstance(target, Device):
         return [target]
-    return client_for(target).devices if isinstance(target, str) else target
+    return client_for(target).devices if isinstance(target, str | Chip) else target
 
 
-def _unless_default(target: str | Device | Sequence[Device]) -> str | Device | None:
+def _unless_default(target: str | Chip | Device | Sequence[Device]) -> str | Chip | Device | None:
     if target == DEFAULT_TARGET:
         return None
-    return target if isinstance(target, str | Device) else target[0]
+    return target if isinstance(target, str | Chip | Device) else target[0]
 
 
 def _expect_precision(executable: Executable, precision: str | None) -> None:
@@ -186,13 +190,13 @@ def device_put(
 
 @overload
 def device_put(
-    value: npt.ArrayLike | Array | ShardedArray, target: str | Device = DEFAULT_TARGET
+    value: npt.ArrayLike | Array | ShardedArray, target: str | Chip | Device = DEFAULT_TARGET
 ) -> Array: ...
 
 
 def device_put(
     value: npt.ArrayLike | Array | ShardedArray,
-    target: str | Device | NamedSharding = DEFAULT_TARGET,
+    target: str | Chip | Device | NamedSharding = DEFAULT_TARGET,
 ) -> Array | ShardedArray:
     """Place an array in the emulated HBM of a device, or of a target's first one, in device layout.
 

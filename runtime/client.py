@@ -75,7 +75,7 @@ def cores_of(devices: Sequence[Device]) -> Slice:
     return Slice(topology.torus, chips)
 
 
-def client_for(target: str) -> Client:
+def client_for(target: str | Chip) -> Client:
     """Return the client of a target (`runtime.topology`); one per process and topology.
 
     Two spellings of a name or path give the same client, and a chip file that was edited another.
@@ -83,7 +83,7 @@ def client_for(target: str) -> Client:
     return client_of(parse_target(target))
 
 
-def device_for(target: str | Device) -> Device:
+def device_for(target: str | Chip | Device) -> Device:
     """The device itself, or the first one of a target."""
     return target if isinstance(target, Device) else client_for(target).devices[0]
 

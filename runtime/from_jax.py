@@ -14,6 +14,7 @@ from runtime.api import compile as compile_for
 from runtime.client import Device
 from runtime.executable import Executable
 from runtime.report import Report
+from tpu_sim.isa.chips import Chip
 
 try:
     import jax
@@ -67,7 +68,7 @@ def _host(leaf: Any, dtype: np.dtype[np.generic]) -> npt.NDArray[np.generic]:
 def from_jax(
     function: Callable[..., object],
     *args: object,
-    target: str | Device = DEFAULT_TARGET,
+    target: str | Chip | Device = DEFAULT_TARGET,
     options: CompileOptions | None = None,
     **kwargs: object,
 ) -> FromJax:

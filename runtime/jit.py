@@ -18,6 +18,7 @@ from runtime.client import Device
 from runtime.executable import Executable
 from runtime.jit_shardings import JitShardings, meshes_of_constraints
 from runtime.lowered import Compiled, Lowered
+from tpu_sim.isa.chips import Chip
 
 _Which = TypeVar("_Which", int, str)
 _MANY_PROGRAMS = 16
@@ -41,7 +42,7 @@ class JitFunction:
     def __init__(
         self,
         function: Callable[..., object],
-        target: str | Device = DEFAULT_TARGET,
+        target: str | Chip | Device = DEFAULT_TARGET,
         precision: str = "default",
         static_argnames: str | Sequence[str] = (),
         static_argnums: int | Sequence[int] = (),
@@ -126,7 +127,7 @@ class JitFunction:
 def jit(
     function: Callable[..., object],
     *,
-    target: str | Device = ...,
+    target: str | Chip | Device = ...,
     precision: str = ...,
     static_argnames: str | Sequence[str] = ...,
     static_argnums: int | Sequence[int] = ...,
@@ -141,7 +142,7 @@ def jit(
 def jit(
     function: None = None,
     *,
-    target: str | Device = ...,
+    target: str | Chip | Device = ...,
     precision: str = ...,
     static_argnames: str | Sequence[str] = ...,
     static_argnums: int | Sequence[int] = ...,
@@ -155,7 +156,7 @@ def jit(
 def jit(
     function: Callable[..., object] | None = None,
     *,
-    target: str | Device = DEFAULT_TARGET,
+    target: str | Chip | Device = DEFAULT_TARGET,
     precision: str = "default",
     static_argnames: str | Sequence[str] = (),
     static_argnums: int | Sequence[int] = (),

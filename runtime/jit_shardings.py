@@ -16,6 +16,7 @@ from runtime.client import Device, client_for, device_for
 from runtime.mesh import Mesh, NamedSharding
 from runtime.sharded_array import ShardedArray, put_sharded
 from runtime.topology import Topology
+from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.torus import Slice
 
 Shardings = Sequence[NamedSharding | None]
@@ -39,7 +40,7 @@ class JitShardings:
     same for the result.
     """
 
-    def __init__(self, target: str | Device, of_inputs: object, of_outputs: object) -> None:
+    def __init__(self, target: str | Chip | Device, of_inputs: object, of_outputs: object) -> None:
         self.target = target
         self.of_inputs = of_inputs
         self.of_outputs = of_outputs
@@ -95,7 +96,7 @@ class JitShardings:
         topology = mesh.device_list[0].topology
         named = self.target.topology if isinstance(self.target, Device) else None
         if named is None:
-            assert isinstance(self.target, str)
+            assert isinstance(self.target, str | Chip)
             named = client_for(self.target).topology
         if named.chip_count > 1 and named != topology:
             raise CompileError(f"the target is {named.name}, the mesh is of {topology.name}")

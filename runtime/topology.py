@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from tpu_sim.isa.chips import Chip, ChipError, chip_names, load_chip
+from tpu_sim.isa.chips import Chip, ChipError, chip_names, consistent, load_chip
 from tpu_sim.isa.torus import Coordinates, Slice, Torus, torus_of
 
 _SLICE = re.compile(r"(?P<chip>.+):(?P<dims>\d+(?:x\d+)*)")
@@ -85,8 +85,11 @@ def slice_name(chip: str, dims: Sequence[int]) -> str:
     return chip if prod(dims) == 1 else f"{chip}:{'x'.join(map(str, shape))}"
 
 
-def parse_target(target: str) -> Topology:
-    """The topology that a target names; raises `ChipError` for one that there is none of."""
+def parse_target(target: str | Chip) -> Topology:
+    """The topology that a target names, or one chip of this kind; raises `ChipError` for one that there is
+    none of."""
+    if isinstance(target, Chip):
+        return Topology(consistent(target))
     found = _SLICE.fullmatch(target)
     if found is not None:
         return _slice_of(load_chip(found["chip"]), found["dims"], target)

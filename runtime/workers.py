@@ -276,14 +276,27 @@ def connect(ray: Any, choice: WorkerChoice) -> None:
     if ray.is_initialized():
         return
     quiet = {"log_to_driver": False, "logging_level": "ERROR"}
+    errors = importlib.import_module("ray.exceptions")
     try:
         if choice.address is None:
             ray.init("local", num_cpus=choice.count, include_dashboard=False, **quiet)
         else:
             ray.init(choice.address, **quiet)
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (ConnectionError, RuntimeError, ValueError, errors.RayError) as error:
         where = choice.address or "a new one"
-        raise CompileError(f"cannot connect to Ray ({where}): {error}") from error
+        lines = str(error).strip().splitlines() or [type(error).__name__]  # some hold a traceback
+        hint = "" if choice.address is None else f"; {_of_tokens()}"
+        raise CompileError(f"cannot connect to Ray ({where}): {lines[-1]}{hint}") from error
+
+
+def _of_tokens() -> str:
+    """What to see to where a cluster may ask for a token: Ray does not say that it is this."""
+    if os.environ.get("RAY_AUTH_MODE", "").lower() == "token":
+        return "is the token in ~/.ray/auth_token or RAY_AUTH_TOKEN that of the cluster?"
+    return (
+        "if the cluster asks for a token, set RAY_AUTH_MODE=token, and have its token in "
+        "~/.ray/auth_token or RAY_AUTH_TOKEN"
+    )
 
 
 def _process_id(worker: object) -> int:

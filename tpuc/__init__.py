@@ -51,7 +51,8 @@ if TYPE_CHECKING:
         vjp,
         vmap,
     )
-    from tpu_sim.isa.chips import ChipError
+    from runtime.workers import WorkerLostError
+    from tpu_sim.isa.chips import Chip, ChipError, load_chip
     from tpu_sim.isa.errors import ProgramError
     from tpu_sim.machine.faults import MachineFault
     from tpuc import lax, numpy, random, special
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Array",
+    "Chip",
     "ChipError",
     "CompileError",
     "Compiled",
@@ -76,6 +78,7 @@ __all__ = [
     "Run",
     "ShardedArray",
     "UnsupportedError",
+    "WorkerLostError",
     "checkpoint",
     "compile",
     "custom_jvp",
@@ -92,6 +95,7 @@ __all__ = [
     "jit",
     "jvp",
     "lax",
+    "load_chip",
     "make_mesh",
     "numpy",
     "random",
@@ -106,6 +110,7 @@ __all__ = [
 _MODULES = ("lax", "numpy", "random", "special")
 _HOMES = {
     "Array": "runtime.buffer",
+    "Chip": "tpu_sim.isa.chips",
     "ChipError": "tpu_sim.isa.chips",
     "CompileError": "compiler.diagnostics",
     "Compiled": "runtime.lowered",
@@ -122,6 +127,7 @@ _HOMES = {
     "Run": "runtime.executable",
     "ShardedArray": "runtime.sharded_array",
     "UnsupportedError": "compiler.diagnostics",
+    "WorkerLostError": "runtime.workers",
     "checkpoint": "runtime.transforms",
     "compile": "runtime.api",
     "custom_jvp": "runtime.transforms",
@@ -137,6 +143,7 @@ _HOMES = {
     "jacrev": "runtime.transforms",
     "jit": "runtime.jit",
     "jvp": "runtime.transforms",
+    "load_chip": "tpu_sim.isa.chips",
     "make_mesh": "runtime.mesh",
     "value_and_grad": "runtime.transforms",
     "vjp": "runtime.transforms",

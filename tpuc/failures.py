@@ -35,7 +35,8 @@ def describe(error: Exception) -> Failure:
     ):
         return _failure("MemoryError", _NO_MEMORY)
     if isinstance(error, OSError):
-        file = error.filename or "standard output"
+        gone = "the present folder" if error.errno == errno.ENOENT else "standard output"
+        file = error.filename or gone
         return _failure("OSError", f"{file}: {error.strerror or error}")
     if isinstance(error, RecursionError):
         return _failure("RecursionError", "the model is nested too deep")
@@ -44,17 +45,26 @@ def describe(error: Exception) -> Failure:
 
 
 def _of_the_user(error: Exception) -> Failure:
-    text = str(error)
+    text = _on_one_line(str(error))
     place = getattr(error, "span", None)
     return Failure(
         type(error).__name__,
-        str(getattr(error, "message", text)),
+        _on_one_line(str(getattr(error, "message", text))),
         text if text.startswith("error") else f"error: {text}",
         None if place is None else {"file": place.file, "line": place.line, "column": place.column},
     )
 
 
+def _on_one_line(message: str) -> str:
+    """The message, with names of the command line that hold newlines and the like in quotes."""
+    for word in sys.argv[1:]:
+        if not word.isprintable():
+            message = message.replace(word, repr(word))
+    return message
+
+
 def _failure(kind: str, message: str) -> Failure:
+    message = _on_one_line(message)
     return Failure(kind, message, f"error: {message}")
 
 

@@ -31,6 +31,9 @@ from tpu_sim.isa.chip_settings import Setting, SettingError, parse_setting, with
 from tpu_sim.isa.chips import ChipError
 from tpu_sim.isa.source_digest import source_digest
 
+_AS_FAST = 1e-3
+"""Times that differ by less are the same to who chooses."""
+
 Point = tuple[Setting, ...]
 Source = str | bytes | Path
 """A model: its text or bytes, or where it is."""
@@ -283,36 +286,31 @@ def relative_times(
 
 
 def front(times: dict[Point, float], parameters: Sequence[SweptValues]) -> set[Point]:
-    """The combinations that no other beats: one with no parameter at a later value of its list and
-    less time. Lists are meant to be given from the cheapest value to the dearest."""
-    places = {
-        point: tuple(
-            parameter.values.index(setting.value)
-            for parameter, setting in zip(parameters, point, strict=True)
-        )
-        for point in times
-        if point
-    }
-    return {
-        point
-        for point, place in places.items()
-        if math.isfinite(times[point])
-        and not any(_beats(times, places, other, point, place) for other in places)
-    }
+    """The combinations that are the fastest for what they cost.
+
+    What one costs is how many steps along the lists it is from their first values: lists are meant to be
+    given from the cheapest value to the dearest. None that costs less is as fast, to a part in a thousand,
+    and none that costs as much is faster.
+    """
+    by_cost: dict[int, dict[Point, float]] = {}
+    for point, time in times.items():
+        if point and math.isfinite(time):
+            by_cost.setdefault(_cost(point, parameters), {})[point] = time
+    found: set[Point] = set()
+    least = math.inf
+    for _, row in sorted(by_cost.items()):
+        fastest = min(row.values())
+        if fastest < least * (1 - _AS_FAST):
+            found.update(point for point, time in row.items() if time == fastest)
+        least = min(least, fastest)
+    return found
 
 
-def _beats(
-    times: dict[Point, float],
-    places: dict[Point, tuple[int, ...]],
-    other: Point,
-    point: Point,
-    place: tuple[int, ...],
-) -> bool:
-    is_cheaper = all(a <= b for a, b in zip(places[other], place, strict=True))
-    is_better = times[other] < times[point] or (
-        times[other] == times[point] and places[other] != place
+def _cost(point: Point, parameters: Sequence[SweptValues]) -> int:
+    return sum(
+        parameter.values.index(setting.value)
+        for parameter, setting in zip(parameters, point, strict=True)
     )
-    return other != point and is_cheaper and is_better
 
 
 def sensitivity(

@@ -56,7 +56,9 @@ def _panel(
     others = [(x, y) for point, x, y in rows if point not in best]
     front = sorted((x, y) for point, x, y in rows if point in best)
     axes.plot([x for x, _ in others], [y for _, y in others], "o", color="0.6", label="variant")
-    axes.plot([x for x, _ in front], [y for _, y in front], "o", color="C0", label="none is better")
+    axes.plot(
+        [x for x, _ in front], [y for _, y in front], "o", color="C0", label="best for its cost"
+    )
     least = [min((y for _, x, y in rows if x == at), default=math.nan) for at in places.values()]
     axes.plot(list(places.values()), least, "-", color="C0", linewidth=1, label="least")
     axes.set_xticks(list(places.values()), list(places))

@@ -307,3 +307,30 @@ def test_a_full_standard_output_is_one_message() -> None:
     assert done.returncode == 2
     assert other.returncode == 1 and "No space left" in other.stderr
     assert "Traceback" not in done.stderr + other.stderr
+
+
+def test_a_name_with_a_newline_stands_in_quotes_on_one_line(call: Call, tmp_path: Path) -> None:
+    done = call("estimate", tmp_path / "a\nb.hlo")
+    assert done.code == 1 and done.err.count("\n") == 1 and "a\\nb.hlo" in done.err
+    (tmp_path / "a\nb.hlo").write_text("bad")
+    done = call("estimate", tmp_path / "a\nb.hlo")
+    assert "a\\nb.hlo':1:4" in done.err
+
+
+def test_a_folder_that_was_removed_is_named(tmp_path: Path) -> None:
+    script = f"""import os, sys
+os.chdir({str(tmp_path)!r})
+os.rmdir({str(tmp_path)!r})
+sys.argv = ["tpuc", "sweep", "-", "--set", "vmem=4MiB"]
+from tpuc.cli import main
+main()"""
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        input=MODEL,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(root)},
+    )
+    assert done.returncode == 1
+    assert "the present folder: No such file or directory" in done.stderr

@@ -16,7 +16,7 @@ import pytest
 import tpuc
 from compiler.diagnostics import CompileError, UnsupportedError
 from runtime.machines import MachineOptions
-from runtime.workers import SpreadExecutable, WorkerChoice, WorkerLostError
+from runtime.workers import SpreadExecutable, WorkerChoice, WorkerLostError, connect
 from tests.support.command_line import Call
 from tests.support.ray_cluster import local_cluster
 from tpu_sim.machine.faults import CycleLimitFault
@@ -120,6 +120,31 @@ def test_without_ray_workers_are_refused(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UnsupportedError, match=r"pip install 'tpuc\[ray\]'"):
         on_workers("2")
+
+
+@pytest.mark.parametrize(
+    ("mode", "hint"),
+    [
+        ("", "if the cluster asks for a token, set RAY_AUTH_MODE=token"),
+        ("token", "is the token in ~/.ray/auth_token or RAY_AUTH_TOKEN that of the cluster?"),
+    ],
+)
+def test_a_cluster_that_cannot_be_joined_is_one_line(
+    mode: str, hint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray = pytest.importorskip("ray")
+
+    def refused(*_: object, **__: object) -> None:
+        raise ray.exceptions.RaySystemError("a traceback\nno such token")
+
+    monkeypatch.setenv("RAY_AUTH_MODE", mode)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", refused)
+    with pytest.raises(CompileError) as caught:
+        connect(ray, WorkerChoice(None, "ray://head:1"))
+    message = str(caught.value)
+    assert message.startswith("cannot connect to Ray (ray://head:1): ") and "\n" not in message
+    assert "no such token" in message and hint in message
 
 
 def test_a_program_of_one_device_has_nothing_to_share() -> None:

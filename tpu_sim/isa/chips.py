@@ -175,6 +175,27 @@ def load_chip(name_or_path: str) -> Chip:
     return _shipped(base, settings)
 
 
+def consistent(chip: Chip) -> Chip:
+    """The chip, however it was made. Raises `ChipError` where numbers do not go together, or where it has
+    the name of a chip that comes with the package and is another."""
+    scalars = {
+        f.name: (getattr(chip, f.name), str(f.type))
+        for f in fields(Chip)
+        if f.name not in ("name", "spec", *_TABLES)
+    }
+    for complaint in complaints(scalars, {table: getattr(chip, table) for table in _TABLES}):
+        raise ChipError(f"chip {chip.name}: {complaint}")
+    base = split_settings(chip.name)[0]
+    known = load_chip(chip.name) if base in chip_names() else chip
+    for f in fields(Chip):
+        if f.compare and getattr(known, f.name) != getattr(chip, f.name):
+            raise ChipError(
+                f"{chip.name} has another {f.name} than this chip: give it a name of its own "
+                '(dataclasses.replace(chip, name="mine", ..))'
+            )
+    return chip
+
+
 def chip_names() -> list[str]:
     """Names of the chips that come with the package."""
     return sorted(path.stem for path in _DATA.glob("*.toml"))

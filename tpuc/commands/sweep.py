@@ -161,7 +161,7 @@ def _print(
         each = [_time(results[model, point]) for model in models]
         table.add_row(*values, *each, _ratio(times[point]), "*" if point in best else "")
     out.print(table)
-    out.print("*: no variant of values that stand earlier in the lists is as fast")
+    out.print("*: the fastest of those as many steps along the lists, or fewer")
     effects = Table()
     for column in ("parameter", "value", "time by that of its first value"):
         effects.add_column(column, justify="left" if column == "parameter" else "right")

@@ -9,7 +9,7 @@ import numpy as np
 
 from compiler.hlo.evaluator import factorizations
 from compiler.hlo.evaluator.context import Context, Handler, Operands, Value, unsupported
-from compiler.hlo.evaluator.lapack import lapack_call
+from compiler.hlo.evaluator.lapack import LAPACK_ROUTINES, lapack_call
 from compiler.hlo.evaluator.sorting import approximate_top_k, top_k
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import TupleShape, leaves
@@ -71,8 +71,10 @@ def _custom_call(ctx: Context, instr: HloInstruction, operands: Operands) -> Val
         found = lapack_call(instr, operands)
         if found is not None:
             return found
-        known = sorted({*_TARGETS, *_OF_COMPUTATIONS})
-        raise unsupported(instr, f"target {target!r} is unknown; known are {known}")
+        known = ", ".join(sorted({*_TARGETS, *_OF_COMPUTATIONS}))
+        routines = ", ".join(LAPACK_ROUTINES)
+        message = f"target {target!r} is unknown; known are {known}, and of LAPACK {routines}"
+        raise unsupported(instr, message)
     return function(instr, operands)
 
 

@@ -118,3 +118,5 @@ _ROUTINES: dict[str, _Routine] = {
     "trsm": _trsm,
     "ungqr": _orgqr,
 }
+LAPACK_ROUTINES = tuple(_ROUTINES)
+"""The routines that are evaluated, without their type."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -99,6 +101,36 @@ def test_many_devices_cost_nothing_until_they_are_used() -> None:
     found = devices("v5e:16x16")
     assert len(found) == 256
     assert not any("hbm" in vars(device.memory) for device in found)
+
+
+def test_a_chip_is_a_target() -> None:
+    chip = load_chip("v5e{vmem=32MiB}")
+    assert client_for(chip) is client_for("v5e{vmem=32MiB}")
+    mine = replace(load_chip("v5e"), name="mine", vmem_bytes=32 << 20)
+    found = compile("ENTRY e { ROOT x = f32[8] parameter(0) }", target=mine)
+    assert found.device.name == "mine" and found.device.chip.vmem_bytes == 32 << 20
+    added = jit(lambda x: x + 1, target=mine)(device_put(np.ones(3, np.float32), mine))
+    np.testing.assert_array_equal(np.asarray(added), [2, 2, 2])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"vmem_bytes": 32 << 20},
+            "v5e has another vmem_bytes than this chip: give it a name of its own",
+        ),
+        ({"name": "mine", "vmem_bytes": 12345}, "chip mine: parameter vmem_bytes: 12345, want"),
+        ({"name": "mine", "mxu_count": 100}, "chip mine: parameter mxu_count: 100, want 1 to 8"),
+    ],
+)
+def test_a_chip_that_contradicts_itself_or_its_name_is_none(
+    changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ChipError, match=message):
+        compile(
+            "ENTRY e { ROOT x = f32[8] parameter(0) }", target=replace(load_chip("v5e"), **changes)
+        )
 
 
 def test_memory_is_accounted_for() -> None:
