@@ -27,6 +27,7 @@ _LEAST_SHARE = 0.02
 _LEAST_PART = 0.2
 """Of a kernel's dearest line: others with less are not named."""
 _MOST_PLACES = 3
+"""Source lines of one piece of advice that are named."""
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ MOST_DETAILS = 60_000
 TRANSFERS = ("DMA in", "DMA out", "DMA within HBM", "DMA on chip", "between chips")
 STEPS, WAITS = "grid steps", "waits"
 _MOST_ORIGINS = 3
+"""Of a slice in a trace, whose tooltip is small."""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from compiler.frontends.numpy.tracer import Rule
 from runtime.rules import apply_rule
 
 _KEPT = 128
+"""Functions whose form without a carry is kept: more than a program's loops have."""
 
 Function = Callable[..., object]
 

@@ -25,7 +25,9 @@ _IMPORTANT = ("cycles", "share", "bound by")
 _LEAST_TEXT = 16
 """Characters of a text in a column; one with fewer is not worth its lines."""
 _MOST_NAMES = 3
+"""In a column of a table."""
 _MOST_ADVICE = 3
+"""What helps most; JSON and `tpuc view` have all."""
 
 
 def print_listing(

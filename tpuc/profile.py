@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from runtime.pjrt.profile import ProgramRecord
 
 _MOST_CAUSES = 3
+"""In a column of a table."""
 _WIDTH = 132
 
 

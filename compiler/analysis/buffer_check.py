@@ -34,6 +34,7 @@ from compiler.hlo.opcodes import OPCODES, Trait, with_trait
 from compiler.hlo.shape import leaves
 
 _TRIPS = 2
+"""What a trip overwrites too early is read by the next one; a third finds nothing that two did not."""
 _FORWARDS = with_trait(Trait.FORWARDS)
 
 Token = int

@@ -15,6 +15,8 @@ from functools import lru_cache
 from compiler.analysis.indexing import Expr, Quotient, const, multiple
 
 _MOST_NESTED = 6
+"""Divisions within divisions that are looked into, twice each; deeper ones give the range of their
+terms (assumed)."""
 
 
 @lru_cache(maxsize=4096)

@@ -14,6 +14,8 @@ Literal = npt.NDArray[np.generic]
 
 _MOST_ELEMENTS = 1 << 23  # some hundredths of a second for each operation
 _MOST_DEPTH = 16
+"""Operations that are gone back through for each question: the tables of indices that are met have few
+(assumed)."""
 
 
 def value_of(

@@ -18,7 +18,9 @@ from tpu_sim.isa.geometry import LANES, SUBLANES
 _STEP_ROWS = 2048
 """About what a grid step takes: long enough for its transfers to run at full speed."""
 _MOST_BITS = 5
+"""Of positions whose exchanges are one pass: 32 registers of one array, which are all live."""
 _SPARE_VREGS = 24
+"""Left for what exchanges compare and select with (assumed)."""
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ Dims = tuple[int, ...]
 _LEAST_GAIN = 3.9
 """How many times its bytes an array must take in descending order to lie in another one."""
 _LEAST_SAVED_BYTES = 1 << 19
+"""Of padding, half a MiB: below, arguments are left in the order in which they are said (assumed)."""
 
 
 @lru_cache(1 << 12)

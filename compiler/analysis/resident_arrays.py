@@ -14,7 +14,7 @@ from compiler.analysis.kernel_vmem import arrangement, held_rows
 from compiler.analysis.liveness import Liveness
 from compiler.analysis.loop_stacks import stack_leaves
 from compiler.analysis.tiled_layout import HBM, VMEM, byte_size, memory_space
-from compiler.analysis.trip_count import expected_trips
+from compiler.analysis.trip_count import UNKNOWN_TRIPS, expected_trips
 from compiler.analysis.window_planner import PLANNED_KINDS, WindowPlanner
 from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
@@ -26,8 +26,9 @@ _FORWARDS = with_any(Trait.FORWARDS | Trait.CARRIES)
 _KERNELS = with_any(Trait.KERNEL | Trait.ASYNC)
 _LATENCY_BYTES = 4096
 """What a transfer costs beside its bytes, in bytes."""
-_UNKNOWN_TRIPS = 10
 _LONG_BODY = 64
+"""Kernels in a loop: arrays of one with more are not kept for all of it, as too many would want the
+room (assumed)."""
 
 
 @dataclass(eq=False)
@@ -170,7 +171,7 @@ def _scheduled(module: HloModule) -> Iterator[tuple[HloInstruction, int]]:
         for instr in computation:
             trips = 1
             if instr.opcode == "while":
-                trips = expected_trips(instr) or _UNKNOWN_TRIPS
+                trips = expected_trips(instr) or UNKNOWN_TRIPS
             if OPCODES[instr.opcode].has(Trait.CONTROL_FLOW):
                 for callee in instr.called_computations():
                     times[callee] = times[computation] * trips

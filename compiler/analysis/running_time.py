@@ -14,7 +14,7 @@ from compiler.analysis.async_flags import (
     start_of,
 )
 from compiler.analysis.kernel_work import kernel_work
-from compiler.analysis.trip_count import expected_trips
+from compiler.analysis.trip_count import UNKNOWN_TRIPS, expected_trips
 from compiler.analysis.vmem_scope import uses_vmem
 from compiler.analysis.window_config import WINDOW_CONFIG, read_config
 from compiler.hlo.ir import HloComputation, HloInstruction
@@ -22,8 +22,6 @@ from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.replica_groups import Groups
 from compiler.hlo.shape import leaves
 from tpu_sim.isa.chips import Chip
-
-_UNKNOWN_TRIPS = 10
 
 
 @dataclass(frozen=True)
@@ -80,7 +78,7 @@ class RunningTimes:
     def _found(self, instr: HloInstruction) -> float:
         chip, traits = self.chip, OPCODES[instr.opcode]
         if instr.opcode == "while":
-            trips = expected_trips(instr) or _UNKNOWN_TRIPS
+            trips = expected_trips(instr) or UNKNOWN_TRIPS
             return trips * sum(map(self._of_all, instr.called_computations()))
         if traits.has(Trait.HANDS_STATE):
             return max(map(self._of_all, instr.called_computations()), default=0)

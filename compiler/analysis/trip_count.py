@@ -25,8 +25,12 @@ from compiler.hlo.opcodes import Trait, with_trait
 from compiler.hlo.shape import ArrayShape
 
 KEY = "known_trip_count"
+UNKNOWN_TRIPS = 10
+"""Counted for a loop whose trips depend on data, as `tpuc estimate` does unless told (assumed)."""
 _MOST_DIGITS = 20
+"""Of a number in a text: any 64-bit count has no more, and Python reads longer ones slowly."""
 _MOST_TRIPS = (1 << 31) - 1
+"""What a scalar register can count to."""
 _SAME = with_trait(Trait.REARRANGES) | {"opt-barrier"}
 _SWAPPED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "NE": "NE", "EQ": "EQ"}
 

@@ -17,3 +17,9 @@ SCATTERED_ELEMENTS = 0.65
 """A part of the result of a scatter of elements: each row of lanes has tables beside it."""
 SORTED_PARTS = 0.4
 """The arrays of a part of a sort: each stage makes them anew beside what it reads."""
+
+SCOPE_PARTS = (8, 4, 2, 1)
+"""A kernel is planned with an eighth, a quarter, half and all of VMEM: the rest is for arrays that
+stay."""
+ABOUT_THE_SAME = 1.03
+"""Times the least cycles that a kernel with less of VMEM may take and still count as good (assumed)."""

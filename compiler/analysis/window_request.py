@@ -30,6 +30,7 @@ Window = tuple[int, int, int]
 _MATRIX_OPCODES = ("dot", "convolution")
 _MULTIPLES = (8, 128, 128)
 _SHOWN = 12
+"""Names in an error, which is to stay readable."""
 
 
 @dataclass

@@ -6,6 +6,7 @@ from compiler.backend.vector.arrays import VmemArray
 from compiler.llo.builder import LloBuilder
 
 _CLEAR_UNROLL = 8
+"""Stores in a trip: its overhead is then a small part."""
 
 
 def emit_clear(builder: LloBuilder, array: VmemArray) -> None:

@@ -49,6 +49,8 @@ from compiler.llo.ir import VReg
 from tpu_sim.isa.chips import Chip
 
 _OPS_PER_TILE = 40
+"""About what is emitted for a tile and word, by which loops choose how many tiles a body has
+(assumed)."""
 
 
 def emit_gather(kernel: CustomKernel) -> None:

@@ -39,6 +39,7 @@ from compiler.analysis.scatter_dims import (
     scatter_dims,
 )
 from compiler.analysis.tiled_layout import byte_size
+from compiler.analysis.vmem_shares import ABOUT_THE_SAME, SCOPE_PARTS
 from compiler.analysis.window_cost import window_moves
 from compiler.analysis.window_search import plan_update
 from compiler.analysis.windows import WindowPlan
@@ -52,8 +53,6 @@ from compiler.hlo.shape import leaves
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.timing import GRANULE_BYTES
 
-_PARTS = (8, 4, 2, 1)
-_ABOUT_THE_SAME = 1.03
 _SENT_SHARE = 0.5  # of VMEM, for index vectors and what is packed of rows
 _SMEM_SHARE = 0.5  # that scalars of the program leave, at least
 
@@ -87,7 +86,7 @@ def custom_places(fusion: HloInstruction, chip: Chip) -> CustomPlaces | None:
 
 def _scoped(chip: Chip) -> Iterator[Chip]:
     """The chip with ever larger parts of its VMEM."""
-    for part in _PARTS:
+    for part in SCOPE_PARTS:
         yield replace(chip, vmem_bytes=chip.vmem_bytes // part)
 
 
@@ -135,7 +134,7 @@ def _elements(fusion: HloInstruction, dims: GatherDims, chip: Chip) -> CustomPla
             plan = element_plan(fusion, body, dims, part)
         except UnsupportedError:
             break
-        if least is not None and plan.estimated_cycles > _ABOUT_THE_SAME * least.estimated_cycles:
+        if least is not None and plan.estimated_cycles > ABOUT_THE_SAME * least.estimated_cycles:
             break
         least, scope = least or plan, part.vmem_bytes
     if least is None:
@@ -181,9 +180,7 @@ def _element_scope(dims: ScatterDims, chip: Chip) -> int | None:
     cuts = [(part.vmem_bytes, element_cut(dims, part)) for part in _scoped(chip)]
     cuts = [(size, cut) for size, cut in cuts if cut and cut.part == whole]
     cycles = min((cut.cycles for _, cut in cuts if cut), default=0.0)
-    return next(
-        (size for size, cut in cuts if cut and cut.cycles <= _ABOUT_THE_SAME * cycles), None
-    )
+    return next((size for size, cut in cuts if cut and cut.cycles <= ABOUT_THE_SAME * cycles), None)
 
 
 def _cut(dims: ScatterDims, chip: Chip) -> tuple[float, ScatterCut]:
@@ -195,9 +192,7 @@ def _streamed_scope(dims: ScatterDims, chip: Chip, cycles: float) -> int:
     """The least VMEM in which updates whose tiles come and go cost about the same."""
     cuts = ((part.vmem_bytes, *_cut(dims, part)) for part in _scoped(chip))
     return next(
-        size
-        for size, found, cut in cuts
-        if cut.blocks is None and found <= _ABOUT_THE_SAME * cycles
+        size for size, found, cut in cuts if cut.blocks is None and found <= ABOUT_THE_SAME * cycles
     )
 
 
@@ -209,7 +204,7 @@ def _is_whole(dims: ScatterDims, cut: ScatterCut) -> bool:
 
 def _is_as_good(dims: ScatterDims, chip: Chip, cycles: float) -> bool:
     found, cut = _cut(dims, chip)
-    return _is_whole(dims, cut) and found <= _ABOUT_THE_SAME * cycles
+    return _is_whole(dims, cut) and found <= ABOUT_THE_SAME * cycles
 
 
 def _update(fusion: HloInstruction, root: HloInstruction, chip: Chip) -> CustomPlaces | None:

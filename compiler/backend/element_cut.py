@@ -37,8 +37,14 @@ from tpu_sim.isa.instruction import Slot
 VREG = 1024
 """Updates in a register."""
 _CHUNK_VREGS = 32
+"""Registers of updates that are in VMEM at a time: 32 Ki words, so that their transfers are long
+(assumed)."""
 _COPIES = (1024, 128, 64, 32, 16, 8, 4, 2, 1)
+"""Of a part of the result, so that updates of one register do not meet: up to one for each of its
+places."""
 _TOGETHER = (4, 2, 1)
+"""Registers of updates whose latencies overlap; with more, tables leave no room for copies
+(assumed)."""
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,8 @@ _MAX_STAGED_WORDS = 65536
 _ROW_TILES = 8
 """Registers across of rows that go eight at a time."""
 _GROUPS = (16, 8, 4, 2)
+"""Index vectors whose rows are fetched together, the most that fit: their latencies overlap
+(assumed)."""
 _TRANSFERS = 2  # of an update: its tiles come and go
 
 

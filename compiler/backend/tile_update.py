@@ -21,6 +21,7 @@ from compiler.llo.ir import SReg
 IndexOf = Callable[[Expr, Expr], Index]
 """The updates' index of a row and a column."""
 _OPS_PER_TILE = 8
+"""About what is emitted for a tile and word of an update: loads, selects, a store."""
 
 
 def can_update_tiles(dtypes: Sequence[DType]) -> bool:

@@ -23,7 +23,11 @@ from typing import TypeAlias
 from compiler.partitioner.grid import Axes, Cut, Dims, Grid
 
 _LAUNCH = 8.0
+"""Bytes that the start of a collective counts for: of ways that send alike, the one of fewer moves is
+taken (assumed)."""
 _MOST_STATES = 600
+"""Cuts from which on only ways straight to the goal are looked at: the search is to stay short
+(assumed)."""
 
 
 @dataclass(frozen=True)

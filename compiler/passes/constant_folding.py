@@ -25,6 +25,7 @@ from compiler.rewrite.graph import emit, has_side_effect, replace
 from compiler.rewrite.rewriter import rewrite_computation
 
 MAX_FOLDED_ELEMENTS = 1024
+"""A register: larger constants take more of HBM and of the program than the operation does."""
 _SYMBOLIC = with_any(Trait.SYMBOLIC | Trait.GIVEN | Trait.FORWARDS)
 _REFUSED = Trait.RUNS | Trait.OPAQUE | Trait.NONDETERMINISTIC | Trait.COLLECTIVE | Trait.ASYNC
 

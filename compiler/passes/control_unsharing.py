@@ -17,6 +17,8 @@ from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.passes.context import PassContext
 
 MOST_COMPUTATIONS = 20_000
+"""Copies double with each level that shares a body; so many are refused before memory runs out
+(assumed)."""
 
 
 def unshare_control(module: HloModule, context: PassContext) -> bool:

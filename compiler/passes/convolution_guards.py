@@ -41,6 +41,7 @@ _REBUILT = frozenset({"broadcast", "constant", "convert"})
 _SUNK = frozenset({"pad", "reduce", "reduce-window", "reshape", "reverse", "slice", "transpose"})
 """What else than elementwise operations may be part of the kernel that writes the result."""
 _MOST_SUNK = 32
+"""Operations that follow a branch one by one; longer chains are not met (assumed)."""
 
 
 def needs_finite_image(folds: Sequence[Fold | None]) -> bool:

@@ -19,7 +19,9 @@ from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.geometry import LANES, SUBLANES
 
 MAX_OPERANDS = 24
+"""Each has a window, most two buffers: of more, none is of a size that transfers well (assumed)."""
 MAX_OUTPUTS = 8
+"""The same of results, which are stored in one slot (assumed)."""
 MAX_SUMS = 64  # where all results are reductions, which take one pass together
 MAX_ROW_REDUCTIONS = 48  # of one kernel: each computes anew what lies before it
 MAX_ROW_ELEMENTS = 32768  # of a row reduction in a loop fusion

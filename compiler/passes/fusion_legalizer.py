@@ -33,6 +33,7 @@ from compiler.rewrite.graph import emit, remove_dead, replace
 _MOST_NESTED = 4
 """Loops in loops that an operation may become."""
 _MOST_REMARKS = 8
+"""Of a loop that stands for one operation: its kernels repeat each other's."""
 
 
 def legalize_fusions(module: HloModule, context: PassContext) -> bool:

@@ -32,9 +32,14 @@ from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.geometry import LANES
 
 MAX_VIRTUAL_OPS = 16
+"""VALU operations an element that each reader repeats: less than to store and load it for two
+(assumed)."""
 MAX_VIRTUAL_LEAVES = 5
+"""Arrays that each reader of such a value reads in its place (assumed)."""
 _MANY_PARTS = 4
+"""Of a concatenation: each reader would select among so many; it is put together once (assumed)."""
 _TURNED_USERS = 4
+"""From so many readers on a turned image is stored, not turned by each of them (assumed)."""
 _LANE_COPIES = 2  # of elements whose lanes are turned: longer than to store them once
 _TURNED_ELEMENTS = 1 << 16
 _TURNED_ROWS = 64

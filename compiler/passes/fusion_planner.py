@@ -28,6 +28,7 @@ from compiler.passes.fusion_nodes import (
 from tpu_sim.isa.chips import Chip
 
 SIBLINGS_TRIED = 4
+"""Readers of one array that are tried with each: pairs of all of hundreds would take long."""
 _SCALAR_TYPES = frozenset({"s32", "u32", "pred", "f32"})
 
 

@@ -27,6 +27,7 @@ from compiler.passes.fusion_groups import FusionKind, Group, GroupGraph
 from compiler.passes.fusion_nodes import Access, FusionNode, Role, is_turned_image
 
 MAX_RECOMPUTED_OPS = 16
+"""VALU operations an element, as `MAX_VIRTUAL_OPS` of `fusion_nodes`, that a second kernel repeats."""
 MIN_BYTES_BEFORE_DOT = 64 << 20  # below, a dot's operand is better stored than recomputed
 
 

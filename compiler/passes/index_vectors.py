@@ -17,6 +17,7 @@ Dims = tuple[int, ...]
 _MANY = 1 << 17
 """Elements of which it matters how they lie."""
 _MOST_AROUND = 32
+"""Operations around a gather that are looked at (assumed)."""
 
 
 def batch_place(vector_dim: int, indices_dim: int) -> int:

@@ -30,6 +30,7 @@ from compiler.analysis.vmem_scope import (
     set_scope,
     uses_vmem,
 )
+from compiler.analysis.vmem_shares import ABOUT_THE_SAME, SCOPE_PARTS
 from compiler.analysis.window_config import OWN, WINDOW_CONFIG, read_config, write_config
 from compiler.analysis.window_planner import PLANNED_KINDS, WindowPlanner
 from compiler.analysis.windows import WindowPlan
@@ -42,8 +43,6 @@ from compiler.hlo.shape import ArrayShape, leaves
 from compiler.passes.array_places import move_arrays
 from tpu_sim.isa.timing import GRANULE_BYTES
 
-_PARTS = (8, 4, 2, 1)
-_ABOUT_THE_SAME = 1.03
 _CUSTOM_ROOM = 1.25
 """Times its arrays that a kernel with windows of its own may need, beside a fixed sixteenth."""
 
@@ -142,7 +141,7 @@ class KernelScopes:
         """Count on what kernels need where all their arrays are in VMEM, until `despair` of one."""
         for kernel, arrays in by_kernel(found.arrays).items():
             facts = self.facts(kernel)
-            if kernel in self.planned and facts.scope_bytes > self._vmem // _PARTS[0]:
+            if kernel in self.planned and facts.scope_bytes > self._vmem // SCOPE_PARTS[0]:
                 for array in arrays:
                     move_arrays(array.slots, VMEM)
                 hoped = self._as_it_lies(kernel, facts)
@@ -179,7 +178,7 @@ class KernelScopes:
         for kernel, wanted in self._wanted.items():
             free = lowest[liveness.positions[kernel].start] * GRANULE_BYTES
             facts = self.facts(kernel)
-            for scope in (self._vmem // part for part in reversed(_PARTS)):
+            for scope in (self._vmem // part for part in reversed(SCOPE_PARTS)):
                 is_wider = facts.scope_bytes < scope <= min(free, wanted)
                 if is_wider and self._cycles(kernel, scope, facts.is_disjoint) < float("inf"):
                     self._facts[kernel] = replace(facts, scope_bytes=scope)
@@ -191,7 +190,7 @@ class KernelScopes:
         is_less = False
         for kernel in kernels:
             facts = self.facts(kernel)
-            if facts.scope_bytes > self._vmem // _PARTS[0]:
+            if facts.scope_bytes > self._vmem // SCOPE_PARTS[0]:
                 self._facts[kernel] = self._as_it_lies(kernel, facts)
                 self._wanted.setdefault(kernel, facts.scope_bytes)
                 is_less |= self._facts[kernel].scope_bytes < facts.scope_bytes
@@ -200,13 +199,13 @@ class KernelScopes:
     def _as_it_lies(self, kernel: HloInstruction, facts: KernelInHbm) -> KernelInHbm:
         cycles = self._cycles(kernel, facts.scope_bytes, facts.is_disjoint)
         smaller: list[tuple[int, float]] = []
-        for scope in (self._vmem // part for part in _PARTS):
+        for scope in (self._vmem // part for part in SCOPE_PARTS):
             if scope >= facts.scope_bytes:
                 break
             found = self._cycles(kernel, scope, facts.is_disjoint)
             if found == float("inf"):
                 continue
-            if found <= _ABOUT_THE_SAME * cycles:
+            if found <= ABOUT_THE_SAME * cycles:
                 return replace(facts, scope_bytes=scope, smaller=tuple(smaller))
             if cycles < float("inf"):
                 smaller.append((scope, found - cycles))
@@ -234,7 +233,7 @@ class KernelScopes:
         """With the least part of VMEM that will do, and what smaller ones cost more."""
         rows = self.planner.rows(fusion)
         smaller: list[tuple[int, float]] = []
-        for part in _PARTS:
+        for part in SCOPE_PARTS:
             scope = self._vmem // part
             if rows <= vmem_shares.WINDOWS * scope // GRANULE_BYTES:
                 set_scope(fusion, scope)
@@ -242,7 +241,7 @@ class KernelScopes:
                 set_scope(fusion, None)
                 return replace(facts, scope_bytes=scope, smaller=tuple(smaller))
             cycles = self._cycles(fusion, scope, facts.is_disjoint)
-            if cycles <= _ABOUT_THE_SAME * plan.estimated_cycles:
+            if cycles <= ABOUT_THE_SAME * plan.estimated_cycles:
                 return replace(facts, scope_bytes=scope, smaller=tuple(smaller))
             if cycles < float("inf"):
                 smaller.append((scope, cycles - plan.estimated_cycles))
@@ -261,14 +260,14 @@ class KernelScopes:
 
     def _of_custom(self, kernel: HloInstruction) -> int:
         if adds_up(kernel):
-            return self._vmem // _PARTS[0]
+            return self._vmem // SCOPE_PARTS[0]
         if kernel.opcode == "copy":
             return min(SCALAR_KERNEL_BYTES, self._vmem) if _is_plain(kernel) else self._vmem
         if _has_windows(kernel):
             return self._vmem
         arrays = [leaf for o in (*kernel.operands, kernel) for leaf in leaves(o.shape)]
         size = _CUSTOM_ROOM * sum(byte_size(shape) for shape in arrays) + self._vmem // 16
-        return next((self._vmem // p for p in _PARTS if size <= self._vmem // p), self._vmem)
+        return next((self._vmem // p for p in SCOPE_PARTS if size <= self._vmem // p), self._vmem)
 
     def moves(self, kernel: HloInstruction) -> Moves | None:
         """The bytes that a kernel moves of arrays that it could have in VMEM; None: it is not known."""
@@ -354,7 +353,7 @@ def _is_plain(copy: HloInstruction) -> bool:
 
 def part_for(rows: int, vmem_bytes: int) -> int:
     """The least part of VMEM, in bytes, that has so many rows."""
-    parts = (vmem_bytes // part for part in _PARTS)
+    parts = (vmem_bytes // part for part in SCOPE_PARTS)
     return next((size for size in parts if rows <= size // GRANULE_BYTES), vmem_bytes)
 
 

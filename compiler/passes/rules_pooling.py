@@ -20,10 +20,13 @@ from compiler.rewrite.pattern import Match, Op
 from compiler.rewrite.rewriter import ANY_ORDER, rule
 
 _MOST_NEIGHBOURS = 16
+"""In lanes, which four rotations of a register sum (assumed: of more a sum in two steps is no
+worse)."""
 _MOST_ROWS = 4  # of a sum that are strided slices, too
 _MOST_POOLED = 64  # elements of a sum; of more, the other dimensions are reduced first
 _LEAST_LANES = 128  # of the dimension that was split
 _FEWEST_ELEMENTS = 1 << 14
+"""Sixteen registers: below, the launch of a second kernel is more (assumed)."""
 
 
 # reduce(reshape(x), {.., last}) == reduce(reshape(x[.., 0::k] + .. + x[.., k-1::k]), {..})

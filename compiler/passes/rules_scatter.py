@@ -24,7 +24,9 @@ from tpu_sim.isa.geometry import LANES
 
 Dims = tuple[int, ...]
 _FEW_PLACES = 1024
+"""One register's, which every update is compared with."""
 _FEWEST_UPDATES = 64
+"""Fewer are scattered one by one as fast (assumed)."""
 _REGISTER = 1024
 
 

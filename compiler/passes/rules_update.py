@@ -17,6 +17,8 @@ from compiler.rewrite.rewriter import rule
 
 _LEAST_SHARE = 2  # an update of at least one element in so many
 _MAX_CONE = 64
+"""Operations between an array and its update that are looked at: each question walks through them
+(assumed)."""
 
 
 # dynamic-update-slice(x, f(x), constants) == inside ? pad(f(x)) : x

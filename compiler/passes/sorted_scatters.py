@@ -41,6 +41,7 @@ _COPIED_SHARE = 0.1  # where it comes from HBM, and lies there beside the result
 _GAIN = 0.75  # of its cycles that a scatter must come down to
 _LEAST_LANES = 16  # of a row; fewer lie along their numbers
 _MOST_LANES = 1024
+"""Eight registers a row: wider rows are added at full speed one by one (assumed)."""
 _FEWEST = 4096  # updates
 
 

@@ -25,6 +25,8 @@ Rewrite = Callable[[HloInstruction, Match], HloInstruction | None]
 WeighedRewrite = Callable[[HloInstruction, Match, Chip], HloInstruction | None]
 
 STEPS_PER_INSTRUCTION = 64
+"""Rewrites for each instruction, by which rules that undo each other are found: programs met need a
+few."""
 
 
 class Freedom(enum.Flag):

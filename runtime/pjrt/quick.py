@@ -30,6 +30,7 @@ from runtime.slice_executable import SliceExecutable
 _MOST_BYTES = 1 << 20
 """A program that takes more of HBM has no second place there."""
 _MOST_COPIED_BYTES = 1 << 16
+"""Of arguments and results together: larger copies take longer than what the quick way saves."""
 
 
 class QuickProgram:

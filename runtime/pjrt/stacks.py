@@ -18,6 +18,7 @@ from runtime.pjrt.native import SlotBlock, forget
 from runtime.pjrt.recycling import CAPACITY, COUNT, FIRST
 
 _CAPACITY = 64
+"""Buffers of a kind that wait to be handed out."""
 _REFILL = 8
 
 

@@ -9,6 +9,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 from compiler.hlo.opcodes import OPCODES
@@ -38,6 +39,8 @@ class Source:
     constants: tuple[Assigned, ...]
     opcode_sets: frozenset[frozenset[str]]
     """Literal sets, tuples and lists of opcodes, but those that a pattern names (``Op((...), X)``)."""
+    unexplained: tuple[str, ...]
+    """Names of numbers of the module with neither a comment nor a docstring, their own or their lines'."""
 
 
 def module_name(path: Path) -> str:
@@ -59,7 +62,8 @@ def modules() -> dict[str, Path]:
 @cache
 def source(name: str) -> Source:
     """What there is to know of a module."""
-    tree = ast.parse(modules()[name].read_text(encoding="utf-8"))
+    text = modules()[name].read_text(encoding="utf-8")
+    tree = ast.parse(text)
     nodes = list(ast.walk(tree))
     return Source(
         ast.get_docstring(tree) or "",
@@ -68,6 +72,7 @@ def source(name: str) -> Source:
         tuple(_public_classes(tree)),
         tuple(_constants(tree)),
         frozenset(_opcode_sets(nodes)),
+        tuple(_unexplained(tree.body, text.splitlines())),
     )
 
 
@@ -111,3 +116,43 @@ def _opcode_sets(nodes: list[ast.AST]) -> Iterator[frozenset[str]]:
             words = [e.value for e in node.elts if isinstance(e, ast.Constant)]
             if 1 < len(words) == len(node.elts) and all(word in OPCODES for word in words):
                 yield frozenset(str(word) for word in words)
+
+
+def _unexplained(body: list[ast.stmt], lines: list[str]) -> Iterator[str]:
+    """A docstring explains all numbers in the lines right above it, up to an empty line."""
+    for number, statement in enumerate(body):
+        if not isinstance(statement, ast.Assign | ast.AnnAssign) or not _is_number(statement.value):
+            continue
+        first, last = statement.lineno, statement.end_lineno or statement.lineno
+        is_commented = first > 1 and lines[first - 2].startswith("#")
+        if is_commented or any("#" in line for line in lines[first - 1 : last]):
+            continue
+        if not _ends_in_docstring(body[number:]):
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            yield from (n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name))
+
+
+def _ends_in_docstring(body: list[ast.stmt]) -> bool:
+    """Whether a string follows a statement, with nothing but assignments and no empty line between."""
+    for before, statement in pairwise(body):
+        if statement.lineno != (before.end_lineno or 0) + 1:
+            return False
+        if isinstance(statement, ast.Expr):
+            return isinstance(statement.value, ast.Constant)
+        if not isinstance(statement, ast.Assign | ast.AnnAssign):
+            return False
+    return False
+
+
+def _is_number(value: ast.expr | None) -> bool:
+    """Whether an expression is a number, arithmetic of numbers, or a tuple of such."""
+    match value:
+        case ast.Constant():
+            return isinstance(value.value, int | float) and not isinstance(value.value, bool)
+        case ast.UnaryOp():
+            return _is_number(value.operand)
+        case ast.BinOp():
+            return _is_number(value.left) and _is_number(value.right)
+        case ast.Tuple():
+            return bool(value.elts) and all(map(_is_number, value.elts))
+    return False

@@ -13,7 +13,7 @@ from tpu_sim.interp.bundle_executor import BundleExecutor
 from tpu_sim.isa.checker import check_program
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.control_flow import If, Loop, While
-from tpu_sim.isa.program import Block, Bundle, Kernel, Program, core_word, spill_rows
+from tpu_sim.isa.program import MAX_FLAGS, Block, Bundle, Kernel, Program, core_word, spill_rows
 from tpu_sim.isa.text import format_bundle
 from tpu_sim.machine.checkpoint import CheckpointError, load_checkpoint
 from tpu_sim.machine.fabric import Fabric, Links, LocalFabric
@@ -31,7 +31,6 @@ from tpu_sim.machine.node_table import (
 from tpu_sim.machine.race_detector import POISON, RaceDetector
 from tpu_sim.machine.result import ExecutionResult, execution_result
 from tpu_sim.machine.run import NO_CALL, Run, Stop
-from tpu_sim.machine.schema import MAX_FLAGS
 from tpu_sim.machine.state import CoreState, CoreWords
 
 

@@ -13,6 +13,7 @@ from tpu_sim.isa.structure_parser import QUOTED, StructureParser, form, unquoted
 from tpu_sim.isa.text import parse_instr
 
 _MAX_NOPS = 1 << 24
+"""As `MAX_BUNDLES` of `node_json`: a line of text must not take all memory."""
 _MAX_SHOWN = 160  # characters of a line in a message
 _SPLIT = re.compile(rf"({QUOTED})|;")
 

@@ -24,6 +24,8 @@ from tpu_sim.isa.operand_limits import OperandLimits
 from tpu_sim.isa.program import (
     HBM,
     MAX_ARGUMENTS,
+    MAX_CHUNKS,
+    MAX_FLAGS,
     NO_ROUTE,
     SMEM,
     SPILL_ROWS,
@@ -38,15 +40,23 @@ from tpu_sim.isa.program import (
 )
 
 _MAX_DEPTH = 64
+"""Of control flow: checkers and machines go down by recursion."""
 _MAX_VISITS = 1 << 20
+"""Of blocks: paths through nested branches double with each, and hostile programs end within
+seconds."""
 _MAX_EXTENT = 1 << 40
+"""Units that a transfer reaches over: products of strides and counts stay within 64 bits."""
 _MAX_STRIDE = 1 << 27
+"""Units: 64 GiB of granules (assumed)."""
 _MAX_DIMS = 8
-_MAX_CHUNKS = 1 << 26
+"""Of a descriptor (assumed): a window's has one for each tiled dimension of its array."""
 _MAX_TRIP = (1 << 31) - 1
+"""What a scalar register can count to."""
 _SPACES = (HBM, VMEM, SMEM)
 MAX_CORES, MAX_PORTS, MAX_ROUTES = 1 << 15, 16, 1 << 16
-_MAX_WINDOWS, _MAX_DESCRIPTORS, _MAX_FLAGS = 256, 1024, 1024
+"""More than the largest slices have; numbers of a file that are read before any table is made."""
+_MAX_WINDOWS, _MAX_DESCRIPTORS = 256, 1024
+"""What the fields of an instruction can name, or less."""
 
 
 def check_program(program: Program, chip: Chip) -> None:
@@ -89,8 +99,8 @@ def _check_tables(kernel: Kernel, chip: Chip, route_count: int) -> None:
     where = f"kernel {kernel.name}"
     if not 0 <= kernel.arg_count <= MAX_ARGUMENTS:
         raise ProgramError(f"{kernel.arg_count} arguments, want 0..{MAX_ARGUMENTS}", where)
-    if not 0 <= kernel.flags <= _MAX_FLAGS:
-        raise ProgramError(f"{kernel.flags} sync flags, want 0..{_MAX_FLAGS}", where)
+    if not 0 <= kernel.flags <= MAX_FLAGS:
+        raise ProgramError(f"{kernel.flags} sync flags, want 0..{MAX_FLAGS}", where)
     _check_cores(kernel, chip, where)
     _check_windows(kernel, chip, where)
     if len(kernel.descriptors) > _MAX_DESCRIPTORS:
@@ -183,8 +193,8 @@ def _check_descriptor(
         raise ProgramError(f"{len(descriptor.dims)} dimensions, at most {_MAX_DIMS}", where)
     for dim in descriptor.dims:
         chunks *= max(1, dim.count)
-        if chunks > _MAX_CHUNKS:
-            raise ProgramError(f"a transfer of more than {_MAX_CHUNKS} chunks", where)
+        if chunks > MAX_CHUNKS:
+            raise ProgramError(f"a transfer of more than {MAX_CHUNKS} chunks", where)
         if dim.count < -2:
             raise ProgramError(f"count {dim.count}, want >= 0, or -1 or -2", where)
         extent *= max(1, dim.count)

@@ -75,6 +75,7 @@ _RANGES: dict[str, tuple[float, float]] = {
 }
 _SLOTS = (1, 32)
 _MOST_XLU_SLOTS = 4
+"""One more than chip files have (assumed)."""
 _LATENCIES = (1, 1 << 14)
 _WHOLE_TYPE = "int"
 

@@ -53,6 +53,10 @@ def rows_of(block: Block) -> set[Row]:
 
 HBM, VMEM, SMEM = 0, 1, 6
 """Memory spaces, numbered as in XLA's layouts."""
+MAX_FLAGS = 1024
+"""Sync flags of a core: its state has a word of each kind for each of them."""
+MAX_CHUNKS = 1 << 26
+"""Of one transfer: 32 GiB of granules; a damaged program's counts end at once (assumed)."""
 MAX_ARGUMENTS = 1024
 """Words of SMEM that a kernel can be called with."""
 

@@ -12,11 +12,11 @@ from enum import IntEnum
 
 from tpu_sim.isa.causes import LOWERED, Cause
 from tpu_sim.isa.chip_limits import MOST_RESULTS
+from tpu_sim.isa.program import MAX_FLAGS
 from tpu_sim.isa.timing import engine_cycles, occupied_until, unit_issue, wait_end
 from tpu_sim.jit.context import COST_WORDS, ROUTE_WORDS, RouteWord, Word
 from tpu_sim.jit.kernel_builtins import HalfWords, Words, atomic_add, atomic_max, words_at
 from tpu_sim.jit.kernel_language import kernel
-from tpu_sim.machine.schema import MAX_FLAGS
 
 _PREFIX = "tpuc_kernel_v1_clock_"
 RUN_STEPS = _PREFIX + "steps"

@@ -42,6 +42,7 @@ OWN_STATE = -_OWN_BYTES
 """The same of the words, up to `Word.FLAG_DONE`, of a range of iterations that the thread runs."""
 
 COST_WORDS = 3
+"""Of a route's DMA cost: factor, setup and latency."""
 
 Words = npt.NDArray[np.int64]
 

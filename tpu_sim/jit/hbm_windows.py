@@ -24,6 +24,7 @@ from tpu_sim.jit.dma_shapes import EvenPieces, source_of_dense
 from tpu_sim.jit.window_kernels import MAX_WINDOWS
 
 _MIN_BYTES = 1 << 14
+"""Of a transfer: below, a copy takes less than asking at each load where its rows lie (assumed)."""
 _VREG_ROWS = 8
 
 

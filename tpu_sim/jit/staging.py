@@ -22,7 +22,9 @@ from tpu_sim.jit.values import Argument, OperationRole, RowAddress, ValueOp
 _MANY_LOADS = 8
 """Common loads from which two components become one."""
 _CHEAP_OPERATIONS = 8
+"""Of a shared value that joins no components: each computes it again (assumed)."""
 _CHEAP_OPERATIONS_WITH_LOAD = 4
+"""The same where computing it loads as well (assumed)."""
 
 
 class _History:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tpu_sim.isa.program import HBM, SMEM, VMEM, DmaDescriptor, Window
+from tpu_sim.isa.program import HBM, MAX_CHUNKS, SMEM, VMEM, DmaDescriptor, Window
 from tpu_sim.isa.timing import (
     GRANULE_BYTES,
     WORD_BYTES,
@@ -23,7 +23,6 @@ from tpu_sim.machine.state import CoreState
 I64 = npt.NDArray[np.int64]
 
 _STEP_BYTES = {HBM: GRANULE_BYTES, VMEM: GRANULE_BYTES, SMEM: WORD_BYTES}
-_MAX_CHUNKS = 1 << 26
 SPACE_NAMES = {HBM: "HBM", VMEM: "VMEM", SMEM: "SMEM"}
 
 
@@ -75,11 +74,11 @@ def resolve(
     steps = [dimension_count(dim.count, *counts) for dim in descriptor.dims]
     total_chunks = 1
     for count in steps:
-        if count < 0 or count > _MAX_CHUNKS:
+        if count < 0 or count > MAX_CHUNKS:
             raise DmaCountFault(f"DMA count {count} is out of range")
         total_chunks *= count
-    if total_chunks > _MAX_CHUNKS:
-        raise DmaCountFault(f"DMA of {total_chunks} chunks, at most {_MAX_CHUNKS}")
+    if total_chunks > MAX_CHUNKS:
+        raise DmaCountFault(f"DMA of {total_chunks} chunks, at most {MAX_CHUNKS}")
     chunk_bytes = descriptor.chunk * descriptor_unit_bytes(descriptor)
     sides = []
     for space, address, is_source in (

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from tpu_sim.isa.program import MAX_FLAGS
 from tpu_sim.machine.faults import MachineFault
 from tpu_sim.machine.memory import HbmMemory
-from tpu_sim.machine.schema import MAX_FLAGS, OFFSETS, STATE_WORDS
+from tpu_sim.machine.schema import OFFSETS, STATE_WORDS
 from tpu_sim.machine.state import CoreWords
 
 I64 = npt.NDArray[np.int64]

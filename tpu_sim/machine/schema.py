@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from tpu_sim.isa.causes import Cause
 from tpu_sim.isa.checker import MAX_PORTS
 from tpu_sim.isa.chip_limits import MOST_RESULTS, MOST_SREGS, MOST_UNITS
+from tpu_sim.isa.program import MAX_FLAGS
 from tpu_sim.machine.node_table import LOOP_DEPTH
-
-MAX_FLAGS = 1024
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,9 @@ from tpu_sim.isa.causes import LOWERED, Cause
 from tpu_sim.isa.chip_limits import MOST_RESULTS, MOST_SREGS
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.geometry import LANES, SUBLANES, UNIT_DIM
+from tpu_sim.isa.program import MAX_FLAGS
 from tpu_sim.machine.result import MOST_RECORDS, RECORD_WORDS
-from tpu_sim.machine.schema import MAX_FLAGS, OFFSETS, SCHEMA, STATE_WORDS
+from tpu_sim.machine.schema import OFFSETS, SCHEMA, STATE_WORDS
 
 U16 = npt.NDArray[np.uint16]
 U32 = npt.NDArray[np.uint32]

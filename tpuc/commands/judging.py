@@ -22,6 +22,7 @@ Array = npt.NDArray[np.generic]
 
 _TOLERANCE = {"highest": 2e-3}
 _LOOSE_TOLERANCE = 2e-2
+"""Of products of one bf16 pass: 2^-8 an operand, summed over a model's layers."""
 
 
 @dataclass(frozen=True)

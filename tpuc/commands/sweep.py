@@ -38,6 +38,7 @@ from tpuc.sweep_plot import check_plot, write_plot
 from tpuc.tables import console, heading
 
 _MOST_ERRORS = 5
+"""In a text that is to fit a screen; JSON has all."""
 
 Results = dict[tuple[str, Point], Result]
 

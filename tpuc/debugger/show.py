@@ -22,6 +22,7 @@ from tpuc.debugger.values import HostArray
 
 _HLO = PrintOptions(metadata=False, large_constant_elements=16)
 _AROUND = 5
+"""Lines before and after the one that is asked for."""
 _FORMATS = {"f": np.float32, "d": np.int32, "u": np.uint32, "x": np.uint32, "h": np.uint16}
 _WIDTH = 96
 

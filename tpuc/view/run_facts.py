@@ -37,6 +37,7 @@ MOST_CALLS = 20_000
 MOST_BUFFERS = 4_000
 """Buffers that are shown: the largest."""
 _MOST_SOURCE_BYTES = 4 << 20
+"""Of a source file that a page holds whole: generated ones of megabytes would make it slow."""
 Number = Callable[[Origin], int]
 
 

@@ -10,6 +10,8 @@ from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import SReg
 
 _BODY_OPS = 320
+"""Operations in a body of the loop over column tiles: long enough to fill slots, and soon scheduled
+(assumed)."""
 
 
 def emit_epilogue_pass(b: LloBuilder, out: TileGrid, epilogue: Epilogue, batches: int) -> None:

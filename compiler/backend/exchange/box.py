@@ -26,6 +26,8 @@ from tpu_sim.isa.torus import I64, Slice
 
 DIRECTIONS = (1, -1)
 _PARTS = 192
+"""Of a block, which colours share: halves, thirds and quarters of them are whole, down to one of
+192."""
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from math import prod
 import numpy as np
 
 from compiler.backend.exchange.box import Colour, ExchangeBox, along_axes, colours
-from compiler.backend.exchange.kernels import LOCAL, MOST_FLAGS, ExchangeKernel
+from compiler.backend.exchange.kernels import LOCAL, ExchangeKernel
 from compiler.backend.exchange.plan import FIRST_DATA_FLAG
 from tpu_sim.isa.chips import Chip
-from tpu_sim.isa.program import HBM, NO_ROUTE, DmaDescriptor, DmaDim
+from tpu_sim.isa.program import HBM, MAX_FLAGS, NO_ROUTE, DmaDescriptor, DmaDim
 from tpu_sim.isa.timing import GRANULE_BYTES
 from tpu_sim.isa.torus import I64
 
@@ -65,7 +65,7 @@ class BoxGather:
     @property
     def fits(self) -> bool:
         """Whether there is a flag for every transfer."""
-        return FIRST_DATA_FLAG + self.flags <= MOST_FLAGS
+        return FIRST_DATA_FLAG + self.flags <= MAX_FLAGS
 
     def _plan(self, colour: Colour, phase: int, now: int) -> int:
         """Add a colour's rounds along an axis, from cycle `now` on; return when they are over."""

@@ -20,12 +20,12 @@ from itertools import product
 import numpy as np
 
 from compiler.backend.exchange.box import DIRECTIONS, Colour, ExchangeBox, along_axes, colours
-from compiler.backend.exchange.kernels import MOST_FLAGS, ExchangeKernel
+from compiler.backend.exchange.kernels import ExchangeKernel
 from compiler.backend.exchange.plan import FIRST_DATA_FLAG
 from compiler.backend.exchange.sums import Sum
 from compiler.llo.ir import SReg
 from tpu_sim.isa.chips import Chip
-from tpu_sim.isa.program import HBM, VMEM, DmaDescriptor, DmaDim
+from tpu_sim.isa.program import HBM, MAX_FLAGS, VMEM, DmaDescriptor, DmaDim
 from tpu_sim.isa.timing import GRANULE_BYTES
 from tpu_sim.isa.torus import I64
 
@@ -35,7 +35,7 @@ PHASE_GRANULES = 256
 """The most in phases, whose kernels share VMEM with arrays that stay there."""
 _PIECES = 4
 """With so many pieces in a step, one is on the link while another is added to."""
-_FLAGS = range(FIRST_DATA_FLAG, MOST_FLAGS)
+_FLAGS = range(FIRST_DATA_FLAG, MAX_FLAGS)
 _MOST_PIECES = 1200
 """Pieces of all chains: more make a kernel that takes long to compile."""
 _COPIES = 2

@@ -15,13 +15,12 @@ from compiler.backend.kernel_calls import no_kernel
 from compiler.backend.transfer import hbm_tiling
 from compiler.hlo.replica_groups import DeviceCounts, Groups, device_groups, device_pairs
 from compiler.llo.ir import SReg
-from tpu_sim.isa.program import HBM, NO_ROUTE, SMEM, DmaDescriptor, DmaDim, core_word
+from tpu_sim.isa.program import HBM, MAX_FLAGS, NO_ROUTE, SMEM, DmaDescriptor, DmaDim, core_word
 from tpu_sim.isa.timing import GRANULE_BYTES, WORD_BYTES
 
-MOST_FLAGS = 1024
 LOCAL, _TABLE = 0, 1
 """Flags of a core's own transfers; data flags of other cores' are behind `FIRST_DATA_FLAG`."""
-STEP_FLAGS = (MOST_FLAGS - FIRST_DATA_FLAG) // 2
+STEP_FLAGS = (MAX_FLAGS - FIRST_DATA_FLAG) // 2
 """Data flags of each direction: a step's transfer has its own, since the next one may overtake it."""
 FORWARD, BACKWARD = 0, 1
 
@@ -37,7 +36,7 @@ class ExchangeKernel:
         self.plan: ExchangePlan = kernel.exchange
         self.cores = len(self.plan.cores.chips)
         b = self.builder
-        b.flag(MOST_FLAGS)
+        b.flag(MAX_FLAGS)
         self.ready = self.plan.ready_flag(b.name)
         self.source = b.argument(kernel.interface.operands[0].index)
         results = kernel.interface.results

@@ -12,7 +12,6 @@ from compiler.backend.custom import CustomKernel
 from compiler.backend.exchange.kernels import (
     BACKWARD,
     LOCAL,
-    MOST_FLAGS,
     ExchangeKernel,
 )
 from compiler.backend.exchange.plan import FIRST_ASYNC_FLAG, FIRST_DATA_FLAG
@@ -20,7 +19,7 @@ from compiler.backend.kernel_calls import Argument
 from compiler.backend.transfer import hbm_tiling
 from compiler.hlo.ir import HloInstruction
 from compiler.llo.builder import LloBuilder
-from tpu_sim.isa.program import HBM, DmaDescriptor, DmaDim
+from tpu_sim.isa.program import HBM, MAX_FLAGS, DmaDescriptor, DmaDim
 
 
 def emit_permute(kernel: CustomKernel) -> None:
@@ -74,7 +73,7 @@ def emit_start(kernel: CustomKernel, start: HloInstruction) -> None:
 
 def emit_done(builder: LloBuilder, done: HloInstruction) -> None:
     """Emit the second half, a wait."""
-    builder.flag(MOST_FLAGS)
+    builder.flag(MAX_FLAGS)
     flag = builder.sconst(FIRST_ASYNC_FLAG + exchange_flag(done))
     builder.new_block()  # a wait for another core is the first thing in its block
     builder.emit("dma.wait", 0, flag)

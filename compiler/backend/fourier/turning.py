@@ -17,6 +17,7 @@ from tpu_sim.isa.geometry import UNIT_DIM
 
 _TILES = 16
 _TOGETHER = 2
+"""Column blocks turned in one body, so that one has operations while the other waits (assumed)."""
 
 
 @dataclass(frozen=True)

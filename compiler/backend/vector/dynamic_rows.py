@@ -30,6 +30,7 @@ from compiler.llo.ir import VReg
 from tpu_sim.isa.geometry import SUBLANES
 
 _MOST_PIECES = 4
+"""That the rows of a tile are read in; from so many on they are looked up one by one (assumed)."""
 
 
 class DynamicRows:

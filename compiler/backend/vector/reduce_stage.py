@@ -75,6 +75,7 @@ _JOINT_SHARE = 240
 _DEAR_TILE = 12
 """Operations from which it is worth asking whether kept columns differ, as parts put together do."""
 _MOST_COPIES = 16
+"""Column tiles that have code of their own: what compiling them takes stays small (assumed)."""
 
 
 def emit_reduce_stage(

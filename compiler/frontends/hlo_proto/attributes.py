@@ -23,6 +23,7 @@ _DIMENSIONS, _WINDOW, _CONV_DIMS, _CALLED, _OPERANDS = 14, 15, 16, 38, 36
 _GATHER, _SCATTER, _DOT, _RAGGED, _TRIANGULAR = 33, 48, 30, 90, 59
 _BODY, _CONDITION = 0, 1
 _SELECT, _SCATTER_BODY = 0, 1
+"""Places in the list of called computations, by the opcode."""
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from compiler.frontends.numpy.tracer import Rule, Trace, Tracer
 from compiler.hlo.dtypes import from_numpy
 
 _LEAST_NORMAL = 2.0**-126
+"""Of f32: what is smaller is scaled up first."""
 _MANTISSA = 23
 _WORDS = {1: np.int8, 2: np.int16, 4: np.int32}
 

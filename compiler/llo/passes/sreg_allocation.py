@@ -19,6 +19,8 @@ from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.control_flow import If, Loop, While
 
 _MAX_ROUNDS = 24
+"""Of spilling and trying anew; a kernel that still needs more registers than there are is refused
+(assumed)."""
 
 
 @dataclass

@@ -14,6 +14,7 @@ SMEM_WINDOW = -SMEM
 _Base = tuple[int, int]
 _BUCKET_SHIFT = 3
 _MAX_BUCKETS = 64
+"""Of eight rows each that an access is filed under; a longer one is compared with all others."""
 
 
 class EdgeSink(Protocol):

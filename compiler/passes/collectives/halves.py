@@ -25,6 +25,7 @@ from compiler.rewrite.graph import emit
 from tpu_sim.isa.chips import Chip
 
 _MOST_PHASES = 16
+"""Of a transfer whose parts wait for each other: more only add starts (assumed)."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,6 +31,8 @@ from compiler.rewrite.loop_growth import add_state, can_grow
 Instr = HloInstruction
 
 _LEAST_TRIPS = 3
+"""Of a loop whose first exchange moves before it: with fewer there is too little left to hide one
+behind (assumed)."""
 
 
 def move_out_of_loops(module: HloModule, context: PassContext) -> bool:

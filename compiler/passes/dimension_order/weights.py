@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from compiler.analysis.loop_invariants import invariant_elements
-from compiler.analysis.trip_count import expected_trips
+from compiler.analysis.trip_count import UNKNOWN_TRIPS, expected_trips
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.opcodes import OPCODES, Trait
 
 Instr = HloInstruction
 
-_UNKNOWN_TRIPS = 10
 _OTHER_BRANCH = 0.05
 
 
@@ -44,7 +43,7 @@ def _runs(instr: Instr) -> Iterator[tuple[HloComputation, float]]:
     called = instr.called_computations()
     if instr.opcode == "while":
         found = expected_trips(instr)
-        yield from ((c, float(_UNKNOWN_TRIPS if found is None else found)) for c in called)
+        yield from ((c, float(UNKNOWN_TRIPS if found is None else found)) for c in called)
         return
     for branch in called:  # an estimate without values takes the last one, too
         yield branch, 1.0 if branch is called[-1] else _OTHER_BRANCH

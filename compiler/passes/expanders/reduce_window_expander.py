@@ -28,6 +28,7 @@ from compiler.rewrite.emitter import Emitter, result_of
 Instr = HloInstruction
 Combine = Callable[[list[Instr], list[Instr]], list[Instr]]
 MAX_TAPS = 9
+"""Windows of a dimension that are taken tap by tap; longer ones are doubled, in fewer operations."""
 
 
 def expand_reduce_windows(module: HloModule, context: PassContext) -> bool:

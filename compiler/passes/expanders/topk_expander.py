@@ -21,6 +21,8 @@ from compiler.rewrite import make
 from compiler.rewrite.graph import emit, replace
 
 MAX_K = 16
+"""Rounds of maximum that are unrolled; they cost k passes over the rows, which then outweigh a sort
+(assumed)."""
 
 
 def expand_topk(module: HloModule, context: PassContext) -> bool:

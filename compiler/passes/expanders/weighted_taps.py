@@ -20,6 +20,7 @@ from compiler.rewrite.graph import emit
 Dims = tuple[int, ...]
 _MOST_PAIRS = 4  # of a feature in and one out
 _MOST_PRODUCTS = 64
+"""Of taps and pairs of features, each a product of whole images in one kernel (assumed)."""
 _LEAST_LANES = 32  # of the last position dimension
 
 

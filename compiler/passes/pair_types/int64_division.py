@@ -18,6 +18,7 @@ from compiler.passes.pair_types.int64_arithmetic import Int64, widened
 
 _U64 = BY_NAME["u64"]
 _ROUNDS = 4
+"""Each leaves a remainder of at most 2^-18 of the one before: four bring 2^64 below one."""
 _LOWERED = 1 - 2.0**-19
 _WORD = 2.0**32
 

@@ -14,6 +14,7 @@ from compiler.passes.pair_types.wide import int64_of
 from compiler.rewrite.emitter import Emitter
 
 _STEPS = 64
+"""Bits of the exponent."""
 
 
 def power(base: Int64, exponent: Int64) -> Int64:

@@ -28,6 +28,7 @@ _ONE_BITS = 0x3F800000
 _LOG_SERIES = (2 / 11, 2 / 9, 2 / 7, 2 / 5)
 _ATAN_SERIES = (1 / 9, -1 / 7, 1 / 5, -1 / 3)
 _ATAN_STEPS = 4
+"""Known angles a unit: from the nearest one the series needs its first terms alone."""
 
 
 @dataclass(frozen=True)
