@@ -11,7 +11,7 @@ import math
 from runtime.advice_site import Finding, SiteFacts
 from runtime.kernel_report import peak_multiply_adds_per_cycle
 from tpu_sim.isa.causes import Cause
-from tpu_sim.isa.geometry import LANES
+from tpu_sim.isa.geometry import LANES, WORD_BYTES
 from tpu_sim.isa.kernel_facts import (
     COLUMNS,
     ONE_HOT_COLUMNS,
@@ -29,7 +29,6 @@ _WIDE_ROW_CYCLES = 4
 """About what a gathered row of one register takes (docs/kernels.md)."""
 _ROW_CYCLES = 14
 """About what one takes from HBM beside its bytes (measured on rows of 256 to 4,096 f32)."""
-_WORD_BYTES = 4
 _ONE_HOT_OPERATIONS = 2
 """On each element of a one-hot matrix: the comparison, and its result as a number."""
 
@@ -82,7 +81,7 @@ def _one_hot_cycles(site: SiteFacts, first: OperationFacts) -> float:
     multiply_adds = out * _filled(depth) * _filled(each)
     matrix = multiply_adds / peak_multiply_adds_per_cycle(site.chip)
     vector = _ONE_HOT_OPERATIONS * out * _filled(depth) / site.elements_per_cycle
-    moved = site.transfer_cycles(_WORD_BYTES * (count + table) * _filled(each))
+    moved = site.transfer_cycles(WORD_BYTES * (count + table) * _filled(each))
     return matrix + vector + moved + site.cycles(Cause.LAUNCH) / site.calls
 
 
@@ -93,7 +92,7 @@ def _filled(size: int) -> int:
 
 def _gathered_rows_cycles(site: SiteFacts, count: int, each: int) -> float:
     """What so many whole rows take: sent for one by one, each read and written."""
-    return count * (_ROW_CYCLES + 2 * site.transfer_cycles(_WORD_BYTES * each))
+    return count * (_ROW_CYCLES + 2 * site.transfer_cycles(WORD_BYTES * each))
 
 
 def columns(site: SiteFacts) -> Finding | None:

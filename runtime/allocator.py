@@ -15,8 +15,7 @@ from collections.abc import Iterator
 from threading import Lock
 
 from compiler.diagnostics import ResourceExhaustedError
-
-GRANULE_BYTES = 512
+from tpu_sim.isa.geometry import GRANULE_BYTES
 
 
 def in_granules(size_bytes: int) -> int:

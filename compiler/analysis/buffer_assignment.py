@@ -20,13 +20,7 @@ from compiler.analysis.buffer_packing import Request, pack
 from compiler.analysis.fusion_body import is_carried
 from compiler.analysis.kernel_vmem import held_rows
 from compiler.analysis.liveness import Liveness, LiveRange
-from compiler.analysis.tiled_layout import (
-    HBM,
-    SMEM,
-    VMEM,
-    byte_size,
-    memory_space,
-)
+from compiler.analysis.tiled_layout import byte_size, memory_space
 from compiler.analysis.vmem_packing import VmemRows
 from compiler.analysis.vmem_scope import SCALAR_KERNEL_BYTES, scoped_bytes, uses_vmem
 from compiler.diagnostics import ResourceExhaustedError
@@ -35,7 +29,8 @@ from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape, leaves
 from compiler.hlo.shape_text import print_shape
-from tpu_sim.isa.timing import GRANULE_BYTES
+from tpu_sim.isa.geometry import GRANULE_BYTES
+from tpu_sim.isa.program import HBM, SMEM, VMEM
 
 HBM_ALIGNMENT = 512
 SMEM_ALIGNMENT = 4

@@ -26,12 +26,12 @@ from dataclasses import dataclass, field
 from compiler.analysis.aliasing import donated_slots, forwarded, leaf_count
 from compiler.analysis.buffer_assignment import Allocation, BufferAssignment
 from compiler.analysis.in_place import may_overwrite
-from compiler.analysis.tiled_layout import SMEM
 from compiler.analysis.window_planner import WindowPlanner
 from compiler.diagnostics import VerifyError
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.opcodes import OPCODES, Trait, with_trait
 from compiler.hlo.shape import leaves
+from tpu_sim.isa.program import SMEM
 
 _TRIPS = 2
 """What a trip overwrites too early is read by the next one; a third finds nothing that two did not."""

@@ -25,11 +25,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from compiler.analysis.aliasing import Slot, donated_slots, forwarded, leaf_count
-from compiler.analysis.tiled_layout import SMEM
 from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.opcodes import OPCODES, Trait, with_trait
 from compiler.hlo.shape import leaves
+from tpu_sim.isa.program import SMEM
 
 FORWARDS = with_trait(Trait.FORWARDS)
 START = -1.0

@@ -17,11 +17,12 @@ from functools import cached_property
 
 from compiler.analysis.lane_costs import LONG, STAGED, lane_ops
 from compiler.analysis.row_chain import RowChain, row_chain
-from compiler.analysis.tiled_layout import HBM, VMEM, memory_space
+from compiler.analysis.tiled_layout import memory_space
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait, with_any, with_trait
 from compiler.hlo.shape import ArrayShape, TupleShape, leaves
+from tpu_sim.isa.program import HBM, VMEM
 
 MATERIALISED_OPCODES = with_trait(Trait.STAGE)
 _FREE = with_any(Trait.GIVEN | Trait.INDEX_MAP | Trait.SYMBOLIC | Trait.FORWARDS | Trait.STAGE)

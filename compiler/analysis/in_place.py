@@ -9,11 +9,11 @@ from __future__ import annotations
 from compiler.analysis.aliasing import updated_operand
 from compiler.analysis.fourier_grid import fourier_grid
 from compiler.analysis.fusion_body import fusion_body
-from compiler.analysis.tiled_layout import SMEM
 from compiler.analysis.window_planner import WindowPlanner
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape, leaves
+from tpu_sim.isa.program import SMEM
 
 
 def may_overwrite(

@@ -23,6 +23,7 @@ from compiler.analysis.fusion_body import FusionBody
 from compiler.analysis.indexing import Expr, var
 from compiler.analysis.indexing_boxes import tile_units
 from compiler.analysis.indexing_maps import start_variable
+from compiler.analysis.lane_costs import MANY_PARTS
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait, with_any
@@ -31,7 +32,6 @@ from compiler.rewrite.dims import reshape_groups
 from tpu_sim.isa.geometry import LANES, SUBLANES
 
 _DOT_ROWS = 16
-_MANY_PARTS = 4
 _MOST_JOINED = 64
 """Column tiles that code is made for one by one."""
 MOST_PERIOD = 64
@@ -146,7 +146,7 @@ def _is_joined(body: FusionBody, columns: IterationDim) -> bool:
     """
     return columns.tiles <= _MOST_JOINED and any(
         node.opcode == "concatenate"
-        and len(node.operands) >= _MANY_PARTS
+        and len(node.operands) >= MANY_PARTS
         and node.array.dims[node.dimensions[0]] == columns.size
         and (node.dimensions[0] == node.array.rank - 1 or _is_turned_into_columns(node))
         for node in body.computation

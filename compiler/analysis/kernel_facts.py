@@ -10,12 +10,13 @@ from compiler.analysis.gather_dims import gather_dims
 from compiler.analysis.kernel_work import operations
 from compiler.analysis.operation_marks import marks_of
 from compiler.analysis.scatter_dims import scatter_dims
-from compiler.analysis.tiled_layout import HBM, byte_size, memory_space
+from compiler.analysis.tiled_layout import byte_size, memory_space
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait, with_any, with_trait
 from compiler.hlo.origins import inside
 from compiler.hlo.shape import ArrayShape, leaves
 from tpu_sim.isa.kernel_facts import ArrayFacts, KernelFacts, OperationFacts
+from tpu_sim.isa.program import HBM
 
 _MOST_OPERATIONS = 4
 """On elements that are named: the dearest."""

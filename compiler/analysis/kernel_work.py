@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 from compiler.analysis.float_signs import is_only_rounded
 from compiler.analysis.lane_costs import lane_ops
-from compiler.analysis.tiled_layout import HBM, memory_space
+from compiler.analysis.tiled_layout import memory_space
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait, with_trait
 from compiler.hlo.shape import ArrayShape, leaves
+from tpu_sim.isa.program import HBM
 
 _TAKEN_FROM = with_trait(Trait.TAKES_PART)
 _UPDATED = {"dynamic-update-slice": 1, "scatter": 2}

@@ -48,8 +48,9 @@ _WRAPPING = {True: 2, False: 1}
 
 _MOVED = {"concatenate": 3, "dynamic-update-slice": 6, "pad": 2, "dynamic-slice": 1}
 """Selects between parts, and where they begin, for operations that take elements from several places."""
-_MANY_PARTS = 4
-"""Of fewer parts the selects above are all there is."""
+MANY_PARTS = 4
+"""Parts of a concatenation: of fewer the selects above are all there is; of more each reader would select
+among many, so that it is put together once (assumed)."""
 _PART_COST = 9
 """To bring a part to its lanes and to select it there (assumed)."""
 _MOST_JOINING_COST = 40
@@ -112,7 +113,7 @@ def _conversion(source: DType, target: DType) -> int:
 
 def _joining_ops(instr: HloInstruction) -> int:
     """Operations for a vreg of many parts side by side that are no whole tiles of lanes."""
-    if instr.opcode != "concatenate" or len(instr.operands) < _MANY_PARTS:
+    if instr.opcode != "concatenate" or len(instr.operands) < MANY_PARTS:
         return 0
     is_in_lanes = instr.dimensions == (instr.array.rank - 1,)
     if not is_in_lanes or all(part.array.dims[-1] % LANES == 0 for part in instr.operands):

@@ -13,14 +13,15 @@ from compiler.analysis.in_place import stores_last
 from compiler.analysis.kernel_vmem import arrangement, held_rows
 from compiler.analysis.liveness import Liveness
 from compiler.analysis.loop_stacks import stack_leaves
-from compiler.analysis.tiled_layout import HBM, VMEM, byte_size, memory_space
+from compiler.analysis.tiled_layout import byte_size, memory_space
 from compiler.analysis.trip_count import UNKNOWN_TRIPS, expected_trips
 from compiler.analysis.window_planner import PLANNED_KINDS, WindowPlanner
 from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.opcodes import OPCODES, Trait, with_any
 from compiler.hlo.shape import ArrayShape, leaves
-from tpu_sim.isa.timing import GRANULE_BYTES
+from tpu_sim.isa.geometry import GRANULE_BYTES
+from tpu_sim.isa.program import HBM, VMEM
 
 _FORWARDS = with_any(Trait.FORWARDS | Trait.CARRIES)
 _KERNELS = with_any(Trait.KERNEL | Trait.ASYNC)

@@ -16,10 +16,7 @@ from compiler.hlo.dtypes import DType
 from compiler.hlo.shape import ArrayShape, Layout, Tile
 from compiler.rewrite.dims import reshape_groups
 from tpu_sim.isa.geometry import LANES, SUBLANES
-
-HBM = 0
-VMEM = 1
-SMEM = 6
+from tpu_sim.isa.program import HBM, SMEM
 
 
 def memory_space(shape: ArrayShape) -> int:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from compiler.analysis.tiled_layout import SMEM, memory_space
+from compiler.analysis.tiled_layout import memory_space
 from compiler.analysis.window_config import read_config, write_config
 from compiler.diagnostics import CompileError
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import leaves
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.program import SMEM
 
 SCOPE = "vmem_bytes"
 SCALAR_KERNEL_BYTES = 1 << 20

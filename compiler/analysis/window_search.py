@@ -34,6 +34,7 @@ from compiler.hlo.shape import ArrayShape, leaves
 from compiler.kernels.plan import KernelPlan, ReduceStage
 from compiler.kernels.planning import kernel_plan
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.geometry import ROW_BYTES
 from tpu_sim.isa.program import SMEM, VMEM
 
 _ABOUT_THE_SAME = 1.02
@@ -44,7 +45,6 @@ _AS_FEW_BYTES = 1.1
 """How many more bytes than the fewest a plan may move if its windows are smaller."""
 _FEW_ROWS = 3072
 """Of VMEM, 1.5 MB: windows of a kernel need not be smaller together."""
-_ROW_BYTES = 512
 _WASTEFUL = 1.5
 """Times the bytes of its arrays that a plan may move before blocks of other shapes are tried."""
 
@@ -233,7 +233,7 @@ def _least_rows(space: IterationSpace, sizes: tuple[int, ...], results: list[Arr
     for result, dims in zip(results, space.root_dims, strict=True):
         if memory_space(result) != VMEM:
             count = math.prod(elements[d] for d in dims)
-            total += count // (_ROW_BYTES * 8 // result.dtype.bits)
+            total += count // (ROW_BYTES * 8 // result.dtype.bits)
     return total
 
 

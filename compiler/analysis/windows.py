@@ -20,10 +20,11 @@ from dataclasses import dataclass, field
 
 from compiler.analysis.indexing import Expr, Var, var, variables
 from compiler.analysis.indexing_boxes import Box, tile_units
-from compiler.analysis.tiled_layout import VMEM, memory_space
+from compiler.analysis.tiled_layout import memory_space
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.program import VMEM
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,8 @@ from compiler.hlo.opcodes import OPCODES, Trait, with_any
 from compiler.hlo.shape import ArrayShape, TupleShape, leaves
 from compiler.llo.builder import LloBuilder, f32_bits
 from compiler.llo.ir import ARGUMENT_WORDS, SReg
+from tpu_sim.isa.geometry import GRANULE_BYTES
 from tpu_sim.isa.program import HBM, SMEM, VMEM, core_word
-from tpu_sim.isa.timing import GRANULE_BYTES
 
 NO_CODE = with_any(Trait.TUPLE_ONLY | Trait.FORWARDS) | {"parameter"}
 

@@ -29,7 +29,7 @@ from compiler.analysis.indexing import Expr, const
 from compiler.analysis.indexing_boxes import Box, round_to_tiles, tile_units, whole_box
 from compiler.analysis.indexing_maps import Index
 from compiler.analysis.iteration_space import IterationDim, IterationSpace
-from compiler.analysis.tiled_layout import VMEM, memory_space
+from compiler.analysis.tiled_layout import memory_space
 from compiler.analysis.window_search import Candidates, search
 from compiler.analysis.windows import WindowPlan
 from compiler.backend.custom import CustomKernel
@@ -47,6 +47,7 @@ from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloInstruction
 from compiler.llo.ir import VReg
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.program import VMEM
 
 _OPS_PER_TILE = 40
 """About what is emitted for a tile and word, by which loops choose how many tiles a body has

@@ -51,7 +51,7 @@ from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import leaves
 from tpu_sim.isa.chips import Chip
-from tpu_sim.isa.timing import GRANULE_BYTES
+from tpu_sim.isa.geometry import GRANULE_BYTES
 
 _SENT_SHARE = 0.5  # of VMEM, for index vectors and what is packed of rows
 _SMEM_SHARE = 0.5  # that scalars of the program leave, at least

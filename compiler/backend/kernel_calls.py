@@ -14,11 +14,12 @@ import enum
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from compiler.analysis.tiled_layout import SMEM, VMEM, memory_space
+from compiler.analysis.tiled_layout import memory_space
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape, TupleShape, leaves
+from tpu_sim.isa.program import SMEM, VMEM
 
 Rows = tuple[int, ...]
 

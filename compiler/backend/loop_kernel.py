@@ -56,8 +56,8 @@ from compiler.hlo.shape import ArrayShape, leaves
 from compiler.kernels.planning import kernel_plan
 from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import LloKernel, SReg
+from tpu_sim.isa.geometry import GRANULE_BYTES
 from tpu_sim.isa.program import HBM, SMEM, VMEM, DmaDescriptor
-from tpu_sim.isa.timing import GRANULE_BYTES
 
 _MOST_ROWS = 0.92  # with what stages keep
 _MOST_INSTRUCTIONS = 64

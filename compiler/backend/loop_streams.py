@@ -26,8 +26,8 @@ from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape
 from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import SReg
+from tpu_sim.isa.geometry import GRANULE_BYTES
 from tpu_sim.isa.program import HBM
-from tpu_sim.isa.timing import GRANULE_BYTES
 
 
 class _Slabs(ABC):

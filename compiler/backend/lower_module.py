@@ -40,10 +40,10 @@ from compiler.llo.ir import ARGUMENT_WORDS, LloKernel
 from compiler.llo.printer import print_llo
 from compiler.pass_pipeline import write_dump
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.geometry import GRANULE_BYTES
 from tpu_sim.isa.kernel_facts import FACTS, facts_text
 from tpu_sim.isa.origins import ORIGINS
 from tpu_sim.isa.program import HBM, HbmBuffer, Kernel, Program, core_word
-from tpu_sim.isa.timing import GRANULE_BYTES
 from tpu_sim.isa.torus import Slice
 
 Progress = Callable[[str], None]

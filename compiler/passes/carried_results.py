@@ -13,11 +13,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from compiler.analysis.fusion_body import is_carried
-from compiler.analysis.tiled_layout import HBM, VMEM
 from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.passes.array_places import move_arrays
 from compiler.passes.kernel_results import add_result, drop_elements, put_after, view_of
+from tpu_sim.isa.program import HBM, VMEM
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from compiler.analysis.lane_costs import is_dear, lane_ops
+from compiler.analysis.lane_costs import MANY_PARTS, is_dear, lane_ops
 from compiler.analysis.scalar_unit import is_scalar_operation
 from compiler.analysis.tiled_layout import is_bitcast, is_cheap_regroup
 from compiler.hlo.dtypes import PRED
@@ -36,8 +36,6 @@ MAX_VIRTUAL_OPS = 16
 (assumed)."""
 MAX_VIRTUAL_LEAVES = 5
 """Arrays that each reader of such a value reads in its place (assumed)."""
-_MANY_PARTS = 4
-"""Of a concatenation: each reader would select among so many; it is put together once (assumed)."""
 _TURNED_USERS = 4
 """From so many readers on a turned image is stored, not turned by each of them (assumed)."""
 _LANE_COPIES = 2  # of elements whose lanes are turned: longer than to store them once
@@ -381,7 +379,7 @@ def is_turned_image(instr: HloInstruction, nodes: dict[HloInstruction, FusionNod
             return False
         instr = instr.operands[0]
     if instr.opcode == "concatenate":
-        return len(instr.operands) >= _MANY_PARTS or is_sliced
+        return len(instr.operands) >= MANY_PARTS or is_sliced
     return users >= _TURNED_USERS and _is_of_turned_rows(instr, nodes)
 
 

@@ -21,7 +21,7 @@ from compiler.analysis.resident_arrays import (
     by_kernel,
     window_move_bytes,
 )
-from compiler.analysis.tiled_layout import HBM, VMEM, byte_size
+from compiler.analysis.tiled_layout import byte_size
 from compiler.analysis.vmem_packing import VmemRows
 from compiler.analysis.vmem_scope import (
     SCALAR_KERNEL_BYTES,
@@ -41,7 +41,8 @@ from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape, leaves
 from compiler.passes.array_places import move_arrays
-from tpu_sim.isa.timing import GRANULE_BYTES
+from tpu_sim.isa.geometry import GRANULE_BYTES
+from tpu_sim.isa.program import HBM, VMEM
 
 _CUSTOM_ROOM = 1.25
 """Times its arrays that a kernel with windows of its own may need, beside a fixed sixteenth."""

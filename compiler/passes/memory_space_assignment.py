@@ -8,7 +8,6 @@ results are in HBM; a `copy` stands between the two.
 
 from __future__ import annotations
 
-from compiler.analysis.tiled_layout import HBM, SMEM
 from compiler.analysis.window_planner import PLANNED_KINDS
 from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
@@ -17,6 +16,7 @@ from compiler.hlo.shape import ArrayShape, Shape, TupleShape, leaves
 from compiler.passes.context import PassContext
 from compiler.passes.layout_assignment import in_space
 from compiler.rewrite.graph import emit
+from tpu_sim.isa.program import HBM, SMEM
 
 _SCALAR_TYPES = frozenset({"s32", "u32", "pred", "f32"})
 

@@ -9,13 +9,13 @@ import numpy as np
 
 from compiler.analysis.buffer_packing import Request
 from compiler.analysis.resident_arrays import ResidentArray, ResidentArrays, by_kernel
-from compiler.analysis.tiled_layout import HBM, VMEM
 from compiler.analysis.vmem_packing import VmemRows, aligned_rows
 from compiler.analysis.vmem_scope import set_scope
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloInstruction
 from compiler.passes.array_places import move_arrays
 from compiler.passes.kernel_scopes import KernelScopes
+from tpu_sim.isa.program import HBM, VMEM
 
 _MUCH_MORE = 1.25
 """Times what small arrays save together that large ones in their place must."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from compiler.analysis.resident_arrays import ResidentArray, ResidentArrays
 from compiler.analysis.vmem_packing import aligned_rows
 from compiler.passes.kernel_scopes import KernelScopes
-from tpu_sim.isa.timing import GRANULE_BYTES
+from tpu_sim.isa.geometry import GRANULE_BYTES
 
 
 def lower_scopes(scopes: KernelScopes, found: ResidentArrays) -> None:

@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from compiler.analysis.aliasing import hands_on
-from compiler.analysis.tiled_layout import HBM, byte_size, memory_space
+from compiler.analysis.tiled_layout import byte_size, memory_space
 from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.shape import ArrayShape
 from compiler.rewrite.graph import emit
+from tpu_sim.isa.program import HBM
 
 _LEAST_BYTES = 1 << 16
 _SHARE = 2

@@ -27,7 +27,7 @@ from compiler.analysis.resident_arrays import (
     may_be_one_kernel,
     resident_arrays,
 )
-from compiler.analysis.tiled_layout import HBM, byte_size, memory_space
+from compiler.analysis.tiled_layout import byte_size, memory_space
 from compiler.analysis.vmem_packing import aligned_rows
 from compiler.analysis.vmem_scope import scoped_bytes
 from compiler.analysis.windows import Blocks
@@ -40,7 +40,8 @@ from compiler.passes.context import PassContext
 from compiler.passes.kernel_results import array_of, results_of, shared_bodies
 from compiler.passes.kernel_scopes import KernelScopes
 from compiler.passes.residency_choice import crowded, is_as_good
-from tpu_sim.isa.timing import GRANULE_BYTES
+from tpu_sim.isa.geometry import GRANULE_BYTES
+from tpu_sim.isa.program import HBM
 
 _LEAST_BYTES = 1 << 15
 _LEAST_SHARE = 0.25

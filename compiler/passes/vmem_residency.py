@@ -24,7 +24,7 @@ from compiler.analysis.resident_arrays import (
     instructions_inside,
     resident_arrays,
 )
-from compiler.analysis.tiled_layout import HBM, VMEM, memory_space
+from compiler.analysis.tiled_layout import memory_space
 from compiler.analysis.vmem_scope import set_scope
 from compiler.analysis.window_planner import PLANNED_KINDS, WindowPlanner
 from compiler.hlo.attributes import OutputOperandAlias
@@ -41,6 +41,7 @@ from compiler.passes.scope_lowering import lower_scopes
 from compiler.passes.vmem_copies import copy_invariants
 from compiler.passes.vmem_twins import add_twins, drop_twins
 from compiler.rewrite.graph import replace
+from tpu_sim.isa.program import HBM, VMEM
 
 _HOPEFUL_ROUNDS = 3
 _ROUNDS = 4

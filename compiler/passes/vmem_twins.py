@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from compiler.analysis.tiled_layout import HBM, byte_size, memory_space
+from compiler.analysis.tiled_layout import byte_size, memory_space
 from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.opcodes import OPCODES, Trait
@@ -28,6 +28,7 @@ from compiler.passes.kernel_results import (
     shared_bodies,
     view_of,
 )
+from tpu_sim.isa.program import HBM
 
 _LEAST_BYTES = 1 << 16
 _SHARE = 2

@@ -27,13 +27,13 @@ from tpu_sim.jit.quick_run import QUICK_RUN, QUICK_WORDS, quick_run_text
 
 EXECUTE = "execute_quickly"
 _TAKE, _HAND_OUT, _READY = "take_arguments", "hand_out_results", "@done"
-_WORD_BYTES = 8
+_HOST_WORD_BYTES = 8
 
 _ARGUMENTS = structure("LoadedExecutable_Execute")
-_LISTS = _ARGUMENTS.argument_lists.offset // _WORD_BYTES
-_COUNT = _ARGUMENTS.num_args.offset // _WORD_BYTES
-_OUTPUTS = _ARGUMENTS.output_lists.offset // _WORD_BYTES
-_EVENTS = _ARGUMENTS.device_complete_events.offset // _WORD_BYTES
+_LISTS = _ARGUMENTS.argument_lists.offset // _HOST_WORD_BYTES
+_COUNT = _ARGUMENTS.num_args.offset // _HOST_WORD_BYTES
+_OUTPUTS = _ARGUMENTS.output_lists.offset // _HOST_WORD_BYTES
+_EVENTS = _ARGUMENTS.device_complete_events.offset // _HOST_WORD_BYTES
 _ADDRESS, _LAYOUT = SLOTS["buffer"]["address"], SLOTS["buffer"]["layout"]
 _IS_DELETED = SLOTS["buffer"]["is_deleted"]
 

@@ -16,7 +16,7 @@ from compiler.backend.exchange.box_reduce import BoxReduce
 from runtime.machines import MachineOptions
 from runtime.slice_executable import SliceExecutable
 from runtime.topology import parse_target
-from tpu_sim.isa.timing import GRANULE_BYTES
+from tpu_sim.isa.geometry import GRANULE_BYTES
 
 ADD = "add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }\n"
 

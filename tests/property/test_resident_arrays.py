@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 from compiler.analysis.code_costs import KernelCosts
-from compiler.analysis.tiled_layout import VMEM
 from compiler.driver import CompileOptions, compile_module
 from compiler.hlo.parser import parse_module
 from compiler.passes import vmem_prefetch
@@ -24,6 +23,7 @@ from tests.support.chained_programs import chained_program
 from tests.support.module_checks import inputs_for
 from tests.support.run_hlo import Array, compile_text, expected, normalised_error, run_compiled
 from tpu_sim.isa.chips import Chip, load_chip
+from tpu_sim.isa.program import VMEM
 
 COUNT = int(os.environ.get("TPUC_CHAINED_PROGRAMS", "0"))
 

@@ -12,12 +12,12 @@ import numpy.typing as npt
 
 from tests.support.cross_compile import LIBRARY_LEVEL, PROGRAM_LEVEL, object_and_assembly
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.geometry import VREG_BYTES
 from tpu_sim.isa.program import Program
 from tpu_sim.jit.context import (
     OWN_CARRY,
     OWN_TRANSPOSE,
     OWN_TRANSPOSE_INDEX,
-    VREG_BYTES,
     ExecutionContext,
     MachineMemories,
     Word,

@@ -15,17 +15,10 @@ from tpu_sim.interp import mxu
 from tpu_sim.interp.transpose import transposed_halves
 from tpu_sim.isa.causes import LOWERED, Cause, transfer_cause
 from tpu_sim.isa.chip_limits import MOST_RESULTS
-from tpu_sim.isa.geometry import LANES, SUBLANES, UNIT_DIM
+from tpu_sim.isa.geometry import LANES, SUBLANES, UNIT_DIM, WORD_BYTES
 from tpu_sim.isa.program import HBM, NO_ROUTE, SMEM, SPILL_ROWS, Kernel, Window
 from tpu_sim.isa.resources import EUP, MRF, XLU, Resource
-from tpu_sim.isa.timing import (
-    WORD_BYTES,
-    DmaCost,
-    dma_times,
-    exchange_times,
-    result_ready_cycles,
-    unit_free,
-)
+from tpu_sim.isa.timing import DmaCost, dma_times, exchange_times, result_ready_cycles, unit_free
 from tpu_sim.machine import dma
 from tpu_sim.machine.fabric import Fabric, Links
 from tpu_sim.machine.far_core import FarCore

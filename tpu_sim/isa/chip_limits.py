@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from tpu_sim.isa.encoding import MOST_IN_BUNDLE, operand_range
-from tpu_sim.isa.geometry import UNIT_DIM
+from tpu_sim.isa.geometry import GRANULE_BYTES, UNIT_DIM
 from tpu_sim.isa.instruction import Kind
 
 MOST_UNITS = operand_range(Kind.UNIT).stop
@@ -19,9 +19,7 @@ MOST_RESULTS = 1 << 12
 _LEAST_RESULTS = 4
 """Two passes: one's results are popped while the next one is under way."""
 _MXU_DIMS = (128, 256)
-_GRANULE_BYTES = 512
-"""HBM is addressed in these, by sregs."""
-_MULTIPLES = {"hbm_bytes": _GRANULE_BYTES, "vmem_bytes": 4096}
+_MULTIPLES = {"hbm_bytes": GRANULE_BYTES, "vmem_bytes": 4096}
 _CYCLES = (0, 1 << 20)
 _HELD = (1, 1 << 16)
 _RATE = (1e-3, 1e9)
@@ -39,7 +37,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "mrf_entries": (_LEAST_RESULTS, MOST_RESULTS),
     "eup_entries": (1, 1 << 20),
     "xlu_entries": (1, 1 << 20),
-    "hbm_bytes": (1 << 20, _GRANULE_BYTES * operand_range(Kind.I32).stop),
+    "hbm_bytes": (1 << 20, GRANULE_BYTES * operand_range(Kind.I32).stop),
     "hbm_peak_bytes_per_cycle": _RATE,
     "hbm_bytes_per_cycle": _RATE,
     "hbm_copy_efficiency": (1e-3, 1),

@@ -21,6 +21,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from tpu_sim.isa.geometry import WORD_BYTES
+
 Tree = dict[str, object]
 
 _FORM = re.compile(r"(?P<base>[^{}]+)(?:\{(?P<settings>[^{}]*)\})?(?P<tail>[^{}]*)")
@@ -40,7 +42,6 @@ _OUTSIDE_THE_CORE = (
 """Times that HBM, the host and the links take: fitted or published in ns."""
 _HBM_RATES = ("hbm_peak_bytes_per_cycle", "hbm_bytes_per_cycle")
 _ICI_RATES = ("ici_peak_bytes_per_cycle", "ici_bytes_per_cycle")
-_WORD_BYTES = 4
 
 
 class SettingError(ValueError):
@@ -133,7 +134,7 @@ class _Editor:
             "clock_hz": self._clock,
             "hbm": lambda text: self._write("hbm_bytes", _measured(text, _SIZES)),
             "vmem": lambda text: self._write("vmem_bytes", _measured(text, _SIZES)),
-            "smem": lambda text: self._write("smem_words", _measured(text, _SIZES) / _WORD_BYTES),
+            "smem": lambda text: self._write("smem_words", _measured(text, _SIZES) / WORD_BYTES),
             "hbm_bandwidth": lambda text: self._bandwidth(text, *_HBM_RATES),
             "ici_bandwidth": lambda text: self._bandwidth(text, *_ICI_RATES),
             "mxu_count": self._mxu_count,

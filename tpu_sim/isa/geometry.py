@@ -12,3 +12,11 @@ SUBLANES = 8
 UNIT_DIM = 128
 """Rows and columns of a block of weights of a matrix unit, and of what a transpose unit holds. An MXU of
 256 by 256 is four such units."""
+WORD_BYTES = 4
+"""Of a word of VMEM or SMEM, and of a lane."""
+ROW_BYTES = LANES * WORD_BYTES
+"""Of a row of VMEM."""
+VREG_BYTES = SUBLANES * ROW_BYTES
+"""Of a register."""
+GRANULE_BYTES = 512
+"""What HBM is addressed by: as long as a row of VMEM, so that rows and granules are counted alike."""

@@ -25,13 +25,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.geometry import GRANULE_BYTES, WORD_BYTES
 from tpu_sim.isa.instruction import Instr, Row
 from tpu_sim.isa.program import HBM, SMEM, DmaDescriptor, Route
 
 FRACTION_BITS = 24
 PASS_BITS = 8
-GRANULE_BYTES = 512
-WORD_BYTES = 4
 
 
 def occupancy_cycles(row: Row, chip: Chip) -> int:

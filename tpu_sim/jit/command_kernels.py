@@ -18,8 +18,9 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from tpu_sim.isa.geometry import ROW_BYTES
 from tpu_sim.isa.rows.mxu import PASS_FORMATS
-from tpu_sim.jit.context import ROW_BYTES, WEIGHT_BYTES, Word
+from tpu_sim.jit.context import WEIGHT_BYTES, Word
 from tpu_sim.jit.fork_join import MAX_TASKS, TASK_BYTES, TASK_WORDS, fork
 from tpu_sim.jit.kernel_builtins import (
     Native,

@@ -21,14 +21,13 @@ import numpy.typing as npt
 from tpu_sim.isa.causes import LOWERED
 from tpu_sim.isa.chip_limits import MOST_UNITS
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.geometry import ROW_BYTES, VREG_BYTES
 from tpu_sim.isa.program import Route
 from tpu_sim.isa.timing import pass_occupancy, result_ready_cycles
 from tpu_sim.machine.fabric import ROUTES, Fabric
 from tpu_sim.machine.result import MOST_RECORDS, RECORD_WORDS
 from tpu_sim.machine.schema import OFFSETS, STATE_WORDS
 
-ROW_BYTES = 512
-VREG_BYTES = 4096
 WEIGHT_BYTES = 128 * 128 * 2
 TRANSPOSE_BYTES = 128 * 128 * 4
 

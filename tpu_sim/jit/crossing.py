@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tpu_sim.isa.geometry import LANES
-from tpu_sim.jit.lanes import CHUNK_LANES, LlvmLanes, fold_operation
+from tpu_sim.jit.lanes import CHUNK_BYTES, CHUNK_LANES, LlvmLanes, fold_operation
 
 CHUNKS = LANES // CHUNK_LANES
-_CHUNK_BYTES = 64
 Chunks = list[str]
 
 
@@ -91,7 +90,7 @@ class RowLanes(_Crossing):
 
     def _store_row(self, x: Chunks, copies: int) -> None:
         for i in range(copies * CHUNKS):
-            pointer = self._emitter.offset(self._buffer, i * _CHUNK_BYTES)
+            pointer = self._emitter.offset(self._buffer, i * CHUNK_BYTES)
             self._emitter.store(self._lanes.int_type, x[i % CHUNKS], pointer, 64)
 
     def _rotate_in_memory(self, x: Chunks, amount: str) -> Chunks:

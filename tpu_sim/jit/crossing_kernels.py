@@ -13,11 +13,10 @@ from tpu_sim.isa.geometry import LANES
 from tpu_sim.isa.instruction import ROWS, Crossing, Kind, Row
 from tpu_sim.jit.crossing import CHUNKS, Chunks, ColumnLanes, RowLanes
 from tpu_sim.jit.emitter import FunctionEmitter
-from tpu_sim.jit.lanes import LlvmLanes
+from tpu_sim.jit.lanes import CHUNK_BYTES, LlvmLanes
 from tpu_sim.jit.moves import ALWAYS_MOVES
 
 _CHUNK = "<16 x i32>"
-_CHUNK_BYTES = 64
 _BUFFER_BYTES = 2 * 4 * LANES
 _ROWS = tuple(
     row
@@ -60,9 +59,9 @@ def _function(row: Row) -> str:
     parameters = [p for name in names for p in (f"ptr %{name}", f"i64 %{name}_stride")]
     lanes = LlvmLanes(e)
     if row.crossing is Crossing.LANES:
-        e.do(f"%buffer = alloca [{_BUFFER_BYTES} x i8], align {_CHUNK_BYTES}")
+        e.do(f"%buffer = alloca [{_BUFFER_BYTES} x i8], align {CHUNK_BYTES}")
     arguments: list[object] = [
-        [e.load(_CHUNK, place, _CHUNK_BYTES) for place in _places(e, name)] for name in names[1:]
+        [e.load(_CHUNK, place, CHUNK_BYTES) for place in _places(e, name)] for name in names[1:]
     ]
     if _has_amount(row):
         parameters.append("i32 %amount")
@@ -71,7 +70,7 @@ def _function(row: Row) -> str:
     crossing = RowLanes(lanes, "%buffer") if is_row else ColumnLanes(lanes)
     result = cast(Chunks, row.does(crossing, *arguments))
     for chunk, place in zip(result, _places(e, "out"), strict=True):
-        e.store(_CHUNK, chunk, place, _CHUNK_BYTES)
+        e.store(_CHUNK, chunk, place, CHUNK_BYTES)
     header = f"void @{crossing_kernel(row.name)}({', '.join(parameters)})"
     return f"define {header} #0 {{\nentry:\n{e.text()}\n ret void\n}}\n"
 

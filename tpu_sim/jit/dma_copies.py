@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tpu_sim.isa.geometry import GRANULE_BYTES
 from tpu_sim.isa.program import DmaDescriptor
-from tpu_sim.isa.timing import GRANULE_BYTES
 from tpu_sim.jit.context import Word
 from tpu_sim.jit.dma_shapes import CopyPlan, CopyStep, copy_plan
 from tpu_sim.jit.emitter import NON_TEMPORAL_USE, FunctionEmitter
+from tpu_sim.jit.lanes import CHUNK_BYTES
 from tpu_sim.jit.scope import ModuleScope
 from tpu_sim.jit.task_table import TaskTable
 
@@ -24,7 +25,6 @@ _SHARED_BYTES = 1 << 16
 _STREAMED_BYTES = 1 << 20
 _TASK_BYTES = 1 << 15
 _BLOCK_BYTES = 4096
-_CHUNK_BYTES = 64
 
 
 def count_value(emitter: FunctionEmitter, count: int) -> str:
@@ -145,8 +145,8 @@ class _Copy:
 
     def _granule(self, source: str, target: str) -> None:
         e = self._emitter
-        offsets = range(0, GRANULE_BYTES, _CHUNK_BYTES)
-        chunks = [e.load("<16 x i32>", e.offset(source, k), _CHUNK_BYTES) for k in offsets]
+        offsets = range(0, GRANULE_BYTES, CHUNK_BYTES)
+        chunks = [e.load("<16 x i32>", e.offset(source, k), CHUNK_BYTES) for k in offsets]
         for k, chunk in zip(offsets, chunks, strict=True):
             pointer = e.offset(target, k)
-            e.do(f"store <16 x i32> {chunk}, ptr {pointer}, align {_CHUNK_BYTES}{self._hint}")
+            e.do(f"store <16 x i32> {chunk}, ptr {pointer}, align {CHUNK_BYTES}{self._hint}")

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from tpu_sim.isa.program import HBM, NO_ROUTE, SMEM, VMEM, DmaDescriptor, Kernel
-from tpu_sim.isa.timing import GRANULE_BYTES, WORD_BYTES
+from tpu_sim.isa.geometry import GRANULE_BYTES, WORD_BYTES
+from tpu_sim.isa.program import HBM, MAX_CHUNKS, NO_ROUTE, SMEM, VMEM, DmaDescriptor, Kernel
 from tpu_sim.jit.context import ROUTE_WORDS, RouteWord, Word
 from tpu_sim.jit.dma_copies import COUNT_ARGUMENTS, count_value, emit_copy
 from tpu_sim.jit.dma_shapes import CopyStep, copy_plan, target_spread, unit_bytes
@@ -26,8 +26,6 @@ from tpu_sim.jit.window_kernels import PROTECT, REFER, SETTLE
 DMA_FAULTS = [FaultKind.MEMORY, FaultKind.DMA_COUNT, FaultKind.WINDOW]
 """What the codes 1, 2 and 3 mean."""
 _OUT_OF_RANGE, _BAD_COUNT, _OUT_OF_WINDOW = 1, 2, 3
-_MAX_CHUNKS = 1 << 26
-"""Keeps, with the checker's limits, every byte offset within 63 bits."""
 _PARAMETERS = (
     "ptr %ctx, i32 %src, i32 %dst, i32 %c0, i32 %c1, i64 %window, i64 %window_bytes, i1 %check"
 )
@@ -132,19 +130,19 @@ class _DmaFunction:
                 static *= dim.count
                 continue
             count = COUNT_ARGUMENTS[dim.count]
-            self._leave_if(e.value(f"icmp ugt i32 {count}, {_MAX_CHUNKS}"), _BAD_COUNT)
+            self._leave_if(e.value(f"icmp ugt i32 {count}, {MAX_CHUNKS}"), _BAD_COUNT)
             wide = count_value(self._emitter, dim.count)
             if dynamic:  # no product of counts may wrap
                 product = e.value(f"mul i64 {dynamic}, {wide}")
-                limits = f"i64 {product}, i64 {2 * _MAX_CHUNKS}"
+                limits = f"i64 {product}, i64 {2 * MAX_CHUNKS}"
                 wide = e.value(f"call i64 @llvm.umin.i64({limits})")
             dynamic = wide
         if static == 0:
             self._leave_if("true", 0)
         elif dynamic:
             chunks = e.value(f"mul i64 {dynamic}, {static}")
-            self._leave_if(e.value(f"icmp ugt i64 {dynamic}, {_MAX_CHUNKS}"), _BAD_COUNT)
-            self._leave_if(e.value(f"icmp ugt i64 {chunks}, {_MAX_CHUNKS}"), _BAD_COUNT)
+            self._leave_if(e.value(f"icmp ugt i64 {dynamic}, {MAX_CHUNKS}"), _BAD_COUNT)
+            self._leave_if(e.value(f"icmp ugt i64 {chunks}, {MAX_CHUNKS}"), _BAD_COUNT)
             self._leave_if(e.value(f"icmp eq i64 {chunks}, 0"), 0)
 
     def _find_peer(self) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tpu_sim.isa.geometry import GRANULE_BYTES, WORD_BYTES
 from tpu_sim.isa.program import HBM, SMEM, DmaDescriptor
-from tpu_sim.isa.timing import GRANULE_BYTES, WORD_BYTES
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 
 from tpu_sim.isa import resources
 from tpu_sim.isa.control_flow import If, Loop, While
+from tpu_sim.isa.geometry import ROW_BYTES
 from tpu_sim.isa.program import HBM, VMEM, Block, DmaDescriptor, Kernel, Node, rows_of
-from tpu_sim.jit.context import ROW_BYTES
 from tpu_sim.jit.dma_shapes import EvenPieces, source_of_dense
 from tpu_sim.jit.window_kernels import MAX_WINDOWS
 

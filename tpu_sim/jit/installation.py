@@ -12,9 +12,10 @@ import time
 import numpy as np
 import numpy.typing as npt
 
+from tpu_sim.isa.geometry import VREG_BYTES
 from tpu_sim.isa.rows.mxu import PASS_FORMATS
 from tpu_sim.jit.command_kernels import MATPUSH, PASS_POINTERS
-from tpu_sim.jit.context import VREG_BYTES, WEIGHT_BYTES
+from tpu_sim.jit.context import WEIGHT_BYTES
 from tpu_sim.jit.engine import Engine, NativeModule, define_symbol
 from tpu_sim.jit.host import detect_host
 from tpu_sim.jit.host_state import ENTER, LEAVE, STATE_BYTES

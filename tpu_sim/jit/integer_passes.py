@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from itertools import product
 
+from tpu_sim.isa.geometry import ROW_BYTES
 from tpu_sim.jit.emitter import FunctionEmitter
 from tpu_sim.jit.mxu_chains import ROWS, plain_function
-from tpu_sim.jit.weight_layout import ROW_BYTES, WEIGHT_ROWS, WeightLayout
+from tpu_sim.jit.weight_layout import WEIGHT_ROWS, WeightLayout
 
 _BYTES = 4
 _ROWS_AT_ONCE = {16: 8, 8: 4, 4: 4}

@@ -12,10 +12,13 @@ import struct
 from collections.abc import Callable
 from typing import ClassVar
 
+from tpu_sim.isa.geometry import WORD_BYTES
 from tpu_sim.isa.rows.mxu import CANONICAL_NAN
 from tpu_sim.jit.emitter import FunctionEmitter
 
 CHUNK_LANES = 16
+"""Words that a host's vector registers hold together (AVX-512: in one): a row is eight chunks."""
+CHUNK_BYTES = CHUNK_LANES * WORD_BYTES
 _INTRINSIC_CALL = re.compile(r"call ([^@%\n]+) (@llvm\.[\w.]+)\((.*)\)")
 _UNORDERED_NE = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
 

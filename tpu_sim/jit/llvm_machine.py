@@ -21,11 +21,11 @@ import numpy as np
 from tpu_sim.isa.checker import check_program
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.collector import no_cyclic_gc
-from tpu_sim.isa.geometry import LANES
+from tpu_sim.isa.geometry import LANES, ROW_BYTES
 from tpu_sim.isa.program import Program, core_word
 from tpu_sim.isa.source_digest import is_source_as_loaded, source_digest
 from tpu_sim.jit.calls import ENDED, PAUSED, WAITS
-from tpu_sim.jit.context import CONTEXT_WORDS, ROW_BYTES, ExecutionContext, MachineMemories, Word
+from tpu_sim.jit.context import CONTEXT_WORDS, ExecutionContext, MachineMemories, Word
 from tpu_sim.jit.engine import Engine, NativeModule, detect_host
 from tpu_sim.jit.fork_join import WORKER
 from tpu_sim.jit.installation import installed_library

@@ -11,12 +11,11 @@ from collections.abc import Callable
 
 from tpu_sim.isa.geometry import LANES
 from tpu_sim.jit.crossing import CHUNKS
-from tpu_sim.jit.lanes import CHUNK_LANES, LlvmLanes
+from tpu_sim.jit.lanes import CHUNK_BYTES, CHUNK_LANES, LlvmLanes
 from tpu_sim.jit.values import Argument, Scalar, Use
 
 ALWAYS_MOVES = frozenset({"vbcast.lane", "vrot.slane", "vbcast.slane"})
 """Rows that only move data, whatever the amount."""
-_CHUNK_BYTES = 64
 
 Place = Callable[[str, str], str]
 """Pointer to the chunk at a sublane and a column (i64 names or numbers) of the operand."""
@@ -80,7 +79,7 @@ class _Mover:
 
     def _load(self, sublane: str, column: str) -> str:
         pointer = self._place(sublane, column)
-        return self._emitter.load(self._lanes.int_type, pointer, _CHUNK_BYTES)
+        return self._emitter.load(self._lanes.int_type, pointer, CHUNK_BYTES)
 
     def _amount(self) -> str:
         """The amount as an i64."""

@@ -16,10 +16,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
+from tpu_sim.isa.geometry import ROW_BYTES
 from tpu_sim.isa.rows.mxu import CANONICAL_NAN
 from tpu_sim.jit.emitter import FunctionEmitter
 from tpu_sim.jit.host import Arch, Host
-from tpu_sim.jit.weight_layout import ROW_BYTES, WeightLayout
+from tpu_sim.jit.weight_layout import WeightLayout
 
 ROWS = 16
 _PARAMETERS = "ptr noalias %out, ptr noalias %lhs, ptr noalias %weights, ptr noalias %next"

@@ -13,14 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tpu_sim.isa.geometry import ROW_BYTES
 from tpu_sim.isa.rows.mxu import CANONICAL_NAN
 from tpu_sim.jit.emitter import FunctionEmitter
+from tpu_sim.jit.lanes import CHUNK_BYTES
 from tpu_sim.jit.mxu_chains import ROWS, flushing_by_mxcsr, plain_function
-from tpu_sim.jit.weight_layout import CHAINS, ROW_BYTES, WEIGHT_ROWS, WeightLayout
+from tpu_sim.jit.weight_layout import CHAINS, WEIGHT_ROWS, WeightLayout
 
 _LEFT_ROW_BYTES = 4 * WEIGHT_ROWS
 _LEFT_BYTES = ROWS * _LEFT_ROW_BYTES
-_CHUNK_BYTES = 64
 _K_BLOCKS = 4
 _MOVED = -0x7F7F7F80
 """Flips the top bit of each byte: 128 more or less."""
@@ -71,17 +72,17 @@ class _DotPass:
         step_k = 2 * self.layout.words
         with (
             e.loop(ROWS // 2) as sublane,
-            e.loop(ROW_BYTES // _CHUNK_BYTES) as chunk,
+            e.loop(ROW_BYTES // CHUNK_BYTES) as chunk,
         ):
             at = e.value(f"mul i64 {sublane}, {ROW_BYTES}")
-            at = e.value(f"add i64 {at}, {e.value(f'mul i64 {chunk}, {_CHUNK_BYTES}')}")
-            both = e.load(halves, e.offset("%lhs", at), _CHUNK_BYTES)
+            at = e.value(f"add i64 {at}, {e.value(f'mul i64 {chunk}, {CHUNK_BYTES}')}")
+            both = e.load(halves, e.offset("%lhs", at), CHUNK_BYTES)
             # the same place in a row of half the size
             target = e.offset("%left", e.value(f"lshr i64 {at}, 1"))
             for half in (0, 1):
                 picks = [
                     2 * (first + k) + half
-                    for first in range(0, _CHUNK_BYTES // 4, step_k)
+                    for first in range(0, CHUNK_BYTES // 4, step_k)
                     for pair in self.layout.halves
                     for k in pair
                 ]
@@ -90,7 +91,7 @@ class _DotPass:
                     f"shufflevector {halves} {both}, {halves} poison, <16 x i32> <{text}>"
                 )
                 to = e.offset(target, half * _LEFT_BYTES // 2)
-                e.store(half_chunk, row, to, _CHUNK_BYTES // 2)
+                e.store(half_chunk, row, to, CHUNK_BYTES // 2)
 
     def left_word(self, left: str, row: int, word: int) -> str:
         """A word of the left side in every lane."""

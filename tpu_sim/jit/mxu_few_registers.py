@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
+from tpu_sim.isa.geometry import ROW_BYTES
 from tpu_sim.jit.emitter import FunctionEmitter
 from tpu_sim.jit.mxu_chains import (
     BLOCK_PAIRS,
@@ -26,7 +27,7 @@ from tpu_sim.jit.mxu_chains import (
     pass_function,
     spread,
 )
-from tpu_sim.jit.weight_layout import ROW_BYTES, WeightLayout
+from tpu_sim.jit.weight_layout import WeightLayout
 
 _ROWS = 4
 _VECTORS = 2

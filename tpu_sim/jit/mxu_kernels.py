@@ -7,9 +7,9 @@ rows.
 
 from __future__ import annotations
 
+from tpu_sim.isa.geometry import ROW_BYTES
 from tpu_sim.jit.emitter import FunctionEmitter
 from tpu_sim.jit.mxu_chains import ROWS, pass_function, plain_function
-from tpu_sim.jit.weight_layout import ROW_BYTES
 
 _K_BLOCKS = 4
 _TILE_BYTES = 1024

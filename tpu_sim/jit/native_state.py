@@ -13,16 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tpu_sim.isa.chips import Chip
-from tpu_sim.isa.geometry import LANES, SUBLANES, UNIT_DIM
+from tpu_sim.isa.geometry import LANES, ROW_BYTES, SUBLANES, UNIT_DIM, VREG_BYTES
 from tpu_sim.isa.program import Kernel
-from tpu_sim.jit.context import (
-    ROW_BYTES,
-    TRANSPOSE_BYTES,
-    VREG_BYTES,
-    WEIGHT_BYTES,
-    ExecutionContext,
-    Word,
-)
+from tpu_sim.jit.context import TRANSPOSE_BYTES, WEIGHT_BYTES, ExecutionContext, Word
 from tpu_sim.jit.engine import NativeModule, detect_host
 from tpu_sim.jit.hbm_windows import windows_in_place
 from tpu_sim.jit.weight_layout import COLUMNS, WEIGHT_ROWS, layout_of

@@ -12,17 +12,11 @@ from dataclasses import replace
 from tpu_sim.isa.chip_limits import MOST_SREGS, MOST_UNITS
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.control_flow import While
+from tpu_sim.isa.geometry import ROW_BYTES, VREG_BYTES
 from tpu_sim.isa.program import Block, Kernel, Program, Window, blocks_of, spill_rows
 from tpu_sim.jit.calls import sequencer_text
 from tpu_sim.jit.command_kernels import FORK_LISTS
-from tpu_sim.jit.context import (
-    ROW_BYTES,
-    TRANSPOSE_BYTES,
-    VREG_BYTES,
-    WEIGHT_BYTES,
-    ContextSizes,
-    Word,
-)
+from tpu_sim.jit.context import TRANSPOSE_BYTES, WEIGHT_BYTES, ContextSizes, Word
 from tpu_sim.jit.dma_functions import DmaFunctions
 from tpu_sim.jit.fork_join import FORK
 from tpu_sim.jit.hbm_windows import windows_in_place

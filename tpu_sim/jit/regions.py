@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
+from tpu_sim.isa.geometry import ROW_BYTES, VREG_BYTES
 from tpu_sim.isa.instruction import ROWS
 from tpu_sim.jit.component import (
     Component,
@@ -37,14 +38,11 @@ from tpu_sim.jit.component import (
 from tpu_sim.jit.crossing import CHUNKS
 from tpu_sim.jit.crossing_kernels import crossing_kernel
 from tpu_sim.jit.emitter import FunctionEmitter
-from tpu_sim.jit.lanes import LlvmLanes, mask_of_bits
+from tpu_sim.jit.lanes import CHUNK_BYTES, LlvmLanes, mask_of_bits
 from tpu_sim.jit.moves import move_chunk, moved
 from tpu_sim.jit.partial_values import PartialValue, equal_runs, partial_values
 from tpu_sim.jit.values import OperationRole, Scalar, Use
 
-CHUNK_BYTES = 64
-ROW_BYTES = 512
-VREG_BYTES = 4096
 _RESULT = 2
 ROW_BUFFER_BYTES = (_RESULT + 1) * ROW_BYTES
 """Scratch memory for a row or column of each operand of a crossing operation and of its result."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from tpu_sim.isa.geometry import ROW_BYTES, VREG_BYTES
 from tpu_sim.jit.bounds import Bounds, Ranges, row_ranges
 from tpu_sim.jit.command_kernels import CommandKind
 from tpu_sim.jit.commands import AnyPlace, CommandList, PiecePlace, Pointer
-from tpu_sim.jit.context import ROW_BYTES, VREG_BYTES
 from tpu_sim.jit.outline import OutlinedComponent, outline
 from tpu_sim.jit.scope import FunctionScope
 from tpu_sim.jit.staging import Staging

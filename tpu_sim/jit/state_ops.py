@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
+from tpu_sim.isa.geometry import ROW_BYTES, VREG_BYTES
 from tpu_sim.isa.program import HBM, SMEM, VMEM
 from tpu_sim.isa.resources import MRF, Resource
 from tpu_sim.jit.command_kernels import PASS_KINDS, CommandKind
 from tpu_sim.jit.commands import AnyPlace, CommandList, PiecePlace, Pointer, RingPlace, WeightsPlace
-from tpu_sim.jit.context import ROW_BYTES, TRANSPOSE_BYTES, VREG_BYTES, Word
+from tpu_sim.jit.context import TRANSPOSE_BYTES, Word
 from tpu_sim.jit.dma_functions import DMA_FAULTS
 from tpu_sim.jit.library import LOAD_INDEXED, STORE_INDEXED
 from tpu_sim.jit.scope import FunctionScope

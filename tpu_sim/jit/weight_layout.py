@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tpu_sim.isa.geometry import ROW_BYTES
 from tpu_sim.jit.emitter import FunctionEmitter
 from tpu_sim.jit.host import Host
+from tpu_sim.jit.lanes import CHUNK_BYTES
 
 COLUMNS = 128
-ROW_BYTES = 512
 WEIGHT_ROWS = 64
 _PUSH_ROWS = 8
-_CHUNK_BYTES = 64
 _CHUNK_HALVES = 32
 
 
@@ -60,12 +60,12 @@ def push_text(name: str, layout: WeightLayout) -> str:
     e = FunctionEmitter()
     halves = f"<{_CHUNK_HALVES} x i16>"
     step_bytes = layout.words * ROW_BYTES
-    with e.loop(_PUSH_ROWS // layout.words) as step, e.loop(ROW_BYTES // _CHUNK_BYTES) as chunk:
+    with e.loop(_PUSH_ROWS // layout.words) as step, e.loop(ROW_BYTES // CHUNK_BYTES) as chunk:
         at = e.value(f"mul i64 {step}, {step_bytes}")
-        at = e.value(f"add i64 {at}, {e.value(f'mul i64 {chunk}, {_CHUNK_BYTES}')}")
+        at = e.value(f"add i64 {at}, {e.value(f'mul i64 {chunk}, {CHUNK_BYTES}')}")
         source, target = e.offset("%source", at), e.offset("%target", at)
         rows = [
-            e.load(halves, e.offset(source, word * ROW_BYTES), _CHUNK_BYTES)
+            e.load(halves, e.offset(source, word * ROW_BYTES), CHUNK_BYTES)
             for word in range(layout.words)
         ]
         operands = f"{halves} {rows[0]}, {halves} {rows[1] if len(rows) > 1 else 'poison'}"
@@ -76,7 +76,7 @@ def push_text(name: str, layout: WeightLayout) -> str:
                 for k in pair
             ]
             row = e.value(f"shufflevector {operands}, {_picks(picks)}")
-            e.store(halves, row, e.offset(target, word * ROW_BYTES), _CHUNK_BYTES)
+            e.store(halves, row, e.offset(target, word * ROW_BYTES), CHUNK_BYTES)
     return _function(f"void @{name}(ptr noalias %target, ptr noalias %source)", e)
 
 
@@ -119,7 +119,7 @@ def settle_text(name: str) -> str:
         written = e.value(f"and i64 {e.value(f'or i64 {bits[0]}, {bits[1]}')}, 1")
         with e.when(e.value(f"icmp eq i64 {written}, 0")):
             at = e.offset("%weights", e.value(f"shl i64 {i}, 6"))
-            e.store("<16 x i32>", "zeroinitializer", at, _CHUNK_BYTES)
+            e.store("<16 x i32>", "zeroinitializer", at, CHUNK_BYTES)
     return _function(f"void @{name}(ptr %weights, i64 %pushes)", e)
 
 

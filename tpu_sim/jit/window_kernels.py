@@ -6,7 +6,8 @@ The number of rows of a slot goes to 0 once its data is in VMEM, so it is read b
 
 from __future__ import annotations
 
-from tpu_sim.jit.context import ROW_BYTES, Word
+from tpu_sim.isa.geometry import ROW_BYTES
+from tpu_sim.jit.context import Word
 from tpu_sim.jit.kernel_builtins import (
     Words,
     address_of,

@@ -8,14 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from tpu_sim.isa.geometry import GRANULE_BYTES, WORD_BYTES
 from tpu_sim.isa.program import HBM, MAX_CHUNKS, SMEM, VMEM, DmaDescriptor, Window
-from tpu_sim.isa.timing import (
-    GRANULE_BYTES,
-    WORD_BYTES,
-    descriptor_bytes,
-    descriptor_unit_bytes,
-    dimension_count,
-)
+from tpu_sim.isa.timing import descriptor_bytes, descriptor_unit_bytes, dimension_count
 from tpu_sim.machine.faults import DmaCountFault, OutOfMemoryRangeFault, OutOfWindowFault
 from tpu_sim.machine.memory import HbmMemory
 from tpu_sim.machine.state import CoreState

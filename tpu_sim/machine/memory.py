@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import numpy.typing as npt
 
-from tpu_sim.isa.timing import GRANULE_BYTES
+from tpu_sim.isa.geometry import GRANULE_BYTES
 from tpu_sim.machine.faults import OutOfMemoryRangeFault
 
 _PAGE_BYTES = mmap.PAGESIZE

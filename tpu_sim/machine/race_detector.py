@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from tpu_sim.isa.geometry import GRANULE_BYTES
 from tpu_sim.isa.program import VMEM, Window
-from tpu_sim.isa.timing import GRANULE_BYTES
 from tpu_sim.machine.dma import SPACE_NAMES, Side, Transfer
 from tpu_sim.machine.faults import DmaRaceFault, UninitializedReadFault
 

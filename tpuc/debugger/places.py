@@ -15,8 +15,8 @@ import re
 
 from compiler.hlo.dtypes import U32
 from compiler.hlo.shape import ArrayShape
+from tpu_sim.isa.geometry import GRANULE_BYTES
 from tpu_sim.isa.program import HBM, SMEM, VMEM
-from tpu_sim.isa.timing import GRANULE_BYTES
 from tpuc.debugger.breakpoints import Breakpoint, BreakpointKind, DebuggerError
 from tpuc.debugger.program_map import Spot
 from tpuc.debugger.target import Target, near

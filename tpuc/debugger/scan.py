@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from tpu_sim.isa.geometry import GRANULE_BYTES
 from tpu_sim.isa.program import HBM, SMEM
-from tpu_sim.isa.timing import GRANULE_BYTES
 from tpu_sim.machine.node_table import MAIN, NodeStep
 from tpu_sim.machine.result import MOST_RECORDS
 from tpuc.debugger.bad_values import BadValues

@@ -23,8 +23,8 @@ from runtime.program_store import compiled_module
 from runtime.slice_executable import SliceExecutable
 from runtime.storage import read_planes, write_planes
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.geometry import GRANULE_BYTES
 from tpu_sim.isa.program import Program
-from tpu_sim.isa.timing import GRANULE_BYTES
 from tpu_sim.machine.memory import HbmMemory
 from tpu_sim.machine.node_table import MAIN
 from tpu_sim.machine.state import CoreWords

@@ -18,8 +18,8 @@ from compiler.hlo.opcodes import Trait, with_trait
 from compiler.hlo.shape import ArrayShape, Layout, Tile, leaves
 from compiler.llo.ir import ARGUMENT_WORDS
 from runtime.storage import plane_shape, read_planes, stored_bytes
+from tpu_sim.isa.geometry import GRANULE_BYTES
 from tpu_sim.isa.program import HBM, SMEM, VMEM
-from tpu_sim.isa.timing import GRANULE_BYTES
 from tpu_sim.machine.memory import HbmMemory
 from tpu_sim.machine.state import CoreState
 

@@ -13,8 +13,8 @@ from compiler.backend.exchange.box import Colour, ExchangeBox, along_axes, colou
 from compiler.backend.exchange.kernels import LOCAL, ExchangeKernel
 from compiler.backend.exchange.plan import FIRST_DATA_FLAG
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.geometry import GRANULE_BYTES
 from tpu_sim.isa.program import HBM, MAX_FLAGS, NO_ROUTE, DmaDescriptor, DmaDim
-from tpu_sim.isa.timing import GRANULE_BYTES
 from tpu_sim.isa.torus import I64
 
 

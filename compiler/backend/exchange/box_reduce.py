@@ -25,8 +25,8 @@ from compiler.backend.exchange.plan import FIRST_DATA_FLAG
 from compiler.backend.exchange.sums import Sum
 from compiler.llo.ir import SReg
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.geometry import GRANULE_BYTES
 from tpu_sim.isa.program import HBM, MAX_FLAGS, VMEM, DmaDescriptor, DmaDim
-from tpu_sim.isa.timing import GRANULE_BYTES
 from tpu_sim.isa.torus import I64
 
 _BLOCK_GRANULES = (64, 2048)

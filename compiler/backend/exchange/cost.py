@@ -18,8 +18,9 @@ from compiler.hlo.replica_groups import (
     device_pairs,
 )
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.geometry import GRANULE_BYTES
 from tpu_sim.isa.program import Route
-from tpu_sim.isa.timing import GRANULE_BYTES, route_cost
+from tpu_sim.isa.timing import route_cost
 from tpu_sim.isa.torus import Slice, Torus
 
 

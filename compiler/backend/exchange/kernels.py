@@ -15,8 +15,8 @@ from compiler.backend.kernel_calls import no_kernel
 from compiler.backend.transfer import hbm_tiling
 from compiler.hlo.replica_groups import DeviceCounts, Groups, device_groups, device_pairs
 from compiler.llo.ir import SReg
+from tpu_sim.isa.geometry import GRANULE_BYTES, WORD_BYTES
 from tpu_sim.isa.program import HBM, MAX_FLAGS, NO_ROUTE, SMEM, DmaDescriptor, DmaDim, core_word
-from tpu_sim.isa.timing import GRANULE_BYTES, WORD_BYTES
 
 LOCAL, _TABLE = 0, 1
 """Flags of a core's own transfers; data flags of other cores' are behind `FIRST_DATA_FLAG`."""

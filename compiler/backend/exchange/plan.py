@@ -11,8 +11,8 @@ import numpy as np
 from compiler.analysis.async_flags import MOST_FLAGS_UNDER_WAY
 from compiler.backend.exchange.ways import all_to_all_routes
 from compiler.hlo.replica_groups import Groups
+from tpu_sim.isa.geometry import GRANULE_BYTES, WORD_BYTES
 from tpu_sim.isa.program import Route
-from tpu_sim.isa.timing import GRANULE_BYTES, WORD_BYTES
 from tpu_sim.isa.torus import Slice
 
 GRANULE_WORDS = GRANULE_BYTES // WORD_BYTES

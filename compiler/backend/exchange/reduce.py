@@ -11,7 +11,8 @@ from compiler.backend.exchange.ring_reduce import RingReduce
 from compiler.backend.exchange.ways import by_core
 from compiler.hlo.replica_groups import Groups
 from tpu_sim.isa.chips import Chip
-from tpu_sim.isa.timing import GRANULE_BYTES, route_cost
+from tpu_sim.isa.geometry import GRANULE_BYTES
+from tpu_sim.isa.timing import route_cost
 from tpu_sim.isa.torus import Slice
 
 

@@ -13,8 +13,8 @@ from compiler.backend.exchange.sums import UNIT_ROWS, Sum
 from compiler.backend.exchange.ways import by_core
 from compiler.hlo.replica_groups import Groups
 from compiler.llo.ir import SReg
+from tpu_sim.isa.geometry import GRANULE_BYTES
 from tpu_sim.isa.program import HBM, VMEM, DmaDescriptor, DmaDim
-from tpu_sim.isa.timing import GRANULE_BYTES
 
 _BLOCK_GRANULES = 1024
 _LOADS, _STORES = 4, 8

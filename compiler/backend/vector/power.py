@@ -7,11 +7,10 @@ import math
 from compiler.backend.vector.constants import uniform_constant
 from compiler.backend.vector.float_math import is_finite
 from compiler.backend.vector.ops import SIGN_BIT, Ops
+from compiler.backend.vector.transcendental import LOG2E_HIGH, LOG2E_LOW
 from compiler.hlo.ir import HloInstruction
 from compiler.llo.ir import MReg, VReg
 
-_LOG2E_HIGH = 1.4426950216293335
-_LOG2E_LOW = 1.9259629911266175e-8
 _ATANH = tuple(2.0 / n for n in (11, 9, 7, 5))
 _CUBIC_HIGH = 0.6666666865348816
 _CUBIC_LOW = 2.0 / 3.0 - _CUBIC_HIGH
@@ -62,10 +61,10 @@ def _log2(ops: Ops, a: VReg) -> tuple[VReg, VReg]:
     exponent = ops.emit("vcvt.f32.s32", ops.isub(ops.emit("vshri", shifted, 23), bias))
     mantissa = ops.iadd_constant(ops.emit("vandi", shifted, 0x7FFFFF), 0x3F3504F3)
     log_high, log_low = _log_near_one(ops, mantissa)
-    high = ops.mul_real(log_high, _LOG2E_HIGH)
-    low = ops.fma(log_high, ops.real(_LOG2E_HIGH), ops.negate(high))
-    low = ops.fma(log_high, ops.real(_LOG2E_LOW), low)
-    low = ops.fma(log_low, ops.real(_LOG2E_HIGH), low)
+    high = ops.mul_real(log_high, LOG2E_HIGH)
+    low = ops.fma(log_high, ops.real(LOG2E_HIGH), ops.negate(high))
+    low = ops.fma(log_high, ops.real(LOG2E_LOW), low)
+    low = ops.fma(log_low, ops.real(LOG2E_HIGH), low)
     total = ops.add(exponent, high)
     rest = ops.add(ops.sub(high, ops.sub(total, exponent)), low)
     rounded = ops.add(total, rest)

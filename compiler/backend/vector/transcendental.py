@@ -12,10 +12,12 @@ from compiler.backend.vector.float_math import divide, is_finite
 from compiler.backend.vector.ops import INFINITY_BITS, SIGN_BIT, Ops, float_bits
 from compiler.llo.ir import VReg
 
-_LOG2E = 1.4426950216293335
-_LOG2E_LOW = 1.9259629911266175e-8
+LOG2E_HIGH = 1.4426950216293335
+LOG2E_LOW = 1.9259629911266175e-8
+"""log2(e): as an f32, and what that lacks."""
 _LN2_HIGH = 0.693145751953125
 _LN2_LOW = 1.42860682030941723212e-6
+"""log(2): a few bits, so that products with exponents are exact, and the rest."""
 _EXPM1 = tuple(1.0 / math.factorial(n) for n in (8, 7, 6, 5, 4, 3, 2))
 _ERF_LIMIT = 0.921875
 _ERF = (
@@ -42,7 +44,7 @@ def exponential_below(ops: Ops, x: VReg) -> VReg:
     2 ** h * (1 + d) with h = x * log2 e rounded, and d = x - h * ln 2, by which that differs from x.
     """
     limited = ops.emit("vmaxi.f32", x, float_bits(-104.0))
-    high = ops.mul_real(limited, _LOG2E)
+    high = ops.mul_real(limited, LOG2E_HIGH)
     rest = ops.fma(high, ops.real(-_LN2_HIGH), limited)
     rest = ops.fma(high, ops.real(-_LN2_LOW), rest)
     power = ops.emit("vpow2.f32", high)
@@ -58,9 +60,9 @@ def _half_exponential(ops: Ops, x: VReg) -> VReg:
 def _binary_exponent(ops: Ops, x: VReg) -> tuple[VReg, VReg]:
     """(h, d): x * log2 e = h - d, x limited to where the result is neither 0 nor infinite."""
     limited = ops.limit(x, -104.0, 90.0)
-    high = ops.mul_real(limited, _LOG2E)
-    excess = ops.fma(limited, ops.real(-_LOG2E), high)
-    return high, ops.fma(limited, ops.real(-_LOG2E_LOW), excess)
+    high = ops.mul_real(limited, LOG2E_HIGH)
+    excess = ops.fma(limited, ops.real(-LOG2E_HIGH), high)
+    return high, ops.fma(limited, ops.real(-LOG2E_LOW), excess)
 
 
 def _raise(ops: Ops, high: VReg, excess: VReg) -> VReg:
@@ -72,7 +74,7 @@ def _raise(ops: Ops, high: VReg, excess: VReg) -> VReg:
 def exponential_minus_one(ops: Ops, x: VReg) -> VReg:
     """e**x - 1 = 2**n * (e**r - 1) + (2**n - 1), |r| <= ln(2) / 2; halved against overflow."""
     limited = ops.limit(x, -30.0, 89.0)
-    whole = ops.emit("vround.f32", ops.mul_real(limited, _LOG2E))
+    whole = ops.emit("vround.f32", ops.mul_real(limited, LOG2E_HIGH))
     rest = ops.fma(whole, ops.real(-_LN2_HIGH), limited)
     rest = ops.fma(whole, ops.real(-_LN2_LOW), rest)
     series = ops.mul(ops.mul(rest, rest), ops.polynomial(rest, _EXPM1))

@@ -18,7 +18,8 @@ from compiler.hlo.ir import HloInstruction
 from compiler.hlo.replica_groups import Groups, Pairs
 from compiler.hlo.shape import ArrayShape
 from tpu_sim.isa.chips import Chip
-from tpu_sim.isa.timing import GRANULE_BYTES, route_cost
+from tpu_sim.isa.geometry import GRANULE_BYTES
+from tpu_sim.isa.timing import route_cost
 from tpu_sim.isa.torus import Slice
 
 Instr = HloInstruction

@@ -25,13 +25,12 @@ from compiler.passes.context import PassContext
 from compiler.passes.expanders.driver import expand
 from compiler.rewrite.emitter import Emitter
 from compiler.rewrite.pattern import splat_value
-from tpu_sim.isa.geometry import LANES
+from tpu_sim.isa.geometry import LANES, ROW_BYTES
 
 Instr = HloInstruction
 Complex = npt.NDArray[np.complex128]
 MOST_POINTS = 4096
 """Of a transform in one kernel."""
-_ROW_BYTES = 512
 _STREAM_ROWS = 8
 _SPARE_ROWS = 4
 """A point's rows in VMEM: both parts of operand and result in two buffers; two blocks between stages."""
@@ -49,7 +48,7 @@ class ComplexParts:
 
 def expand_ffts(module: HloModule, context: PassContext) -> bool:
     """Expand every `fft`."""
-    rows = int(context.chip.vmem_bytes * vmem_shares.LARGE_BLOCKS) // _ROW_BYTES
+    rows = int(context.chip.vmem_bytes * vmem_shares.LARGE_BLOCKS) // ROW_BYTES
     return expand(module, context, {"fft": lambda instr: expand_fft(instr, rows)})
 
 

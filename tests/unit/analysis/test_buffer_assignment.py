@@ -8,13 +8,13 @@ import pytest
 
 from compiler.analysis.buffer_assignment import BufferAssignment, assign_buffers
 from compiler.analysis.buffer_check import check_buffers
-from compiler.analysis.tiled_layout import SMEM
 from compiler.analysis.window_planner import WindowPlanner
 from compiler.diagnostics import ResourceExhaustedError, VerifyError
 from compiler.hlo.ir import HloModule
 from compiler.hlo.parser import parse_module
 from compiler.passes.pipeline import PIPELINE, run_pipeline
 from tpu_sim.isa.chips import load_chip
+from tpu_sim.isa.program import SMEM
 
 CHIP = load_chip("v5e")
 

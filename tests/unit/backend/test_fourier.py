@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 
 from compiler.analysis.in_place import transform_of
-from compiler.analysis.tiled_layout import HBM, VMEM, memory_space
+from compiler.analysis.tiled_layout import memory_space
 from compiler.backend.fourier.butterflies import Butterfly
 from compiler.backend.fourier.stage_loops import StageShape
 from compiler.backend.vector.ops import Ops
@@ -19,6 +19,7 @@ from compiler.hlo.shape import leaves
 from compiler.hlo.verifier import verify
 from tests.support.run_hlo import compile_text, run_compiled
 from tpu_sim.isa.chips import load_chip
+from tpu_sim.isa.program import HBM, VMEM
 
 F32 = npt.NDArray[np.float32]
 TEXT = """HloModule m

@@ -13,9 +13,10 @@ import numpy.typing as npt
 import pytest
 
 from tpu_sim.isa.causes import Cause
+from tpu_sim.isa.geometry import ROW_BYTES
 from tpu_sim.jit import clock_kernels, window_kernels
 from tpu_sim.jit.clock_kernels import ClockStep, step_word
-from tpu_sim.jit.context import CONTEXT_WORDS, ROUTE_WORDS, ROW_BYTES, RouteWord, Word
+from tpu_sim.jit.context import CONTEXT_WORDS, ROUTE_WORDS, RouteWord, Word
 from tpu_sim.jit.engine import Engine, NativeModule
 from tpu_sim.jit.host import detect_host
 from tpu_sim.jit.kernel_builtins import (

@@ -6,7 +6,6 @@ import random
 from dataclasses import replace
 
 from compiler.analysis.buffer_packing import Request
-from compiler.analysis.tiled_layout import VMEM
 from compiler.analysis.vmem_packing import VmemRows, aligned_rows
 from compiler.analysis.window_planner import WindowPlanner
 from compiler.driver import CompileOptions, run_passes
@@ -15,6 +14,7 @@ from compiler.hlo.printer import print_module
 from compiler.passes.pipeline import release_kernels
 from tests.support.chained_programs import chained_program
 from tpu_sim.isa.chips import load_chip
+from tpu_sim.isa.program import VMEM
 
 
 def test_released_modules_are_those_without_the_pass() -> None:

@@ -10,7 +10,8 @@ import threading
 import pytest
 
 from compiler.diagnostics import ResourceExhaustedError
-from runtime.allocator import GRANULE_BYTES, HbmAllocator
+from runtime.allocator import HbmAllocator
+from tpu_sim.isa.geometry import GRANULE_BYTES
 
 CAPACITY = 64 * GRANULE_BYTES
 
