@@ -48,6 +48,8 @@ def print_listing(
     if max(cell_len(row[0]) for row in cells) > out.width // 2:
         broken.add(0)
     shown = range(len(columns)) if is_wide else _fitting(cells, out.width)
+    if is_wide and not _has_room_for_words(cells, out.width):
+        broken.add(len(columns) - 2)
     table = Table(
         title=title,
         title_justify="left",
@@ -61,6 +63,13 @@ def print_listing(
     for row in cells[1:]:
         table.add_row(*(row[number] for number in shown))
     out.print(table)
+
+
+def _has_room_for_words(cells: Sequence[Sequence[str]], width: int) -> bool:
+    """Whether what the other columns leave of a line takes each word of the last one."""
+    *widths, _ = (max(map(cell_len, column)) for column in zip(*cells, strict=True))
+    longest = max(cell_len(word) for row in cells for word in row[-1].split() or [""])
+    return sum(widths) + 3 * len(cells[0]) + 1 + longest <= width
 
 
 def _fitting(cells: Sequence[Sequence[str]], width: int) -> list[int]:

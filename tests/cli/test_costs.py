@@ -12,7 +12,7 @@ from rich.console import Console
 from runtime.api import compile
 from tests.support.command_line import Call
 from tests.unit.runtime.test_origin_costs import LAYERS
-from tpuc.cost_tables import print_advice, print_lines, short_places
+from tpuc.cost_tables import print_advice, print_lines, print_listing, short_places
 
 
 def test_lines_and_operations(call: Call, model: Path, tmp_path: Path) -> None:
@@ -62,6 +62,14 @@ def test_narrow_tables_keep_names_and_places_whole(tmp_path: Path) -> None:
     assert "dearest 4 of 6" in text and "…/model/net.py:10" in text
     assert max(map(len, text.splitlines())) <= 80
     assert text.count("net.py:") == text.count("…/model/net.py:") >= 5
+
+
+def test_a_long_text_before_the_last_one_leaves_its_names_whole() -> None:
+    out = io.StringIO()
+    columns = ("line", "operations", "kernels")
+    rows = [("slow.py:4", "dot_general, convert_element_type, iota, " * 2, "fusion.10, fusion.11")]
+    print_listing(Console(file=out, width=100), "lines", columns, columns, rows)
+    assert "fusion.10, " in out.getvalue() and "convert_element_type, " in out.getvalue()
 
 
 def test_places_are_shortened_while_that_tells_them_apart() -> None:

@@ -28,6 +28,7 @@ pytestmark = pytest.mark.skipif(not BROWSER, reason="no Chromium is installed")
 Seen = dict[str, Any]
 VIEWS = ["Overview", "Kernels", "Code", "Passes", "Graph", "Timeline", "Memory", "Source"]
 BUNDLE, LINE, PASS = "#kernel=fusion.5&bundle=41", "#line=examples/attention.py:31", "#pass=fusion"
+SHORT_LINE = "#line=attention.py:31"
 MADE, NODE = "#view=passes&hlo=fusion.5", "#hlo=fusion.5"
 WRONG = [
     "#kernel=nope",
@@ -70,7 +71,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
     return walk(
         folder,
         [str(ROOT / "examples" / "attention.mlir")],
-        [BUNDLE, LINE, PASS, MADE, NODE, *WRONG],
+        [BUNDLE, LINE, SHORT_LINE, PASS, MADE, NODE, *WRONG],
     )
 
 
@@ -87,6 +88,7 @@ def test_an_address_opens_what_it_names(seen: Seen) -> None:
         bundle["view"] == "Code" and bundle["about"].startswith("bundle 41") and bundle["on"] == 1
     )
     assert line["view"] == "Source" and "softmax" in line["about"] and line["on"] >= 1
+    assert seen["links"][SHORT_LINE]["about"] == line["about"], "the end of a path is enough"
     assert seen["links"][PASS]["view"] == "Passes"
     made = seen["links"][MADE]
     assert made["current"].startswith("fusion") and made["on"] >= 1, "the pass that makes it"

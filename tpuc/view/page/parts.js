@@ -69,3 +69,8 @@ T.graph = async (which) => {
   };
   return g;
 };
+/* The line that a name of an address means: itself, or the only one whose path ends so. */
+T.lineNamed = (name) => {
+  const full = T.lineCosts.has(name) ? [] : [...T.lineCosts.keys()].filter((line) => line.endsWith("/" + name));
+  return full.length === 1 ? full[0] : name;
+};

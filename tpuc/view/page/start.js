@@ -5,6 +5,7 @@ T.available = () => T.order.filter((v) => T.views[v] && (!T.views[v].when || T.v
 T.draw = async () => {
   T.state = T.read();
   T.choose(T.mains[+T.state.doc] ? +T.state.doc : 0);
+  if (T.state.line) T.state.line = T.lineNamed(T.state.line);
   if (!T.available().includes(T.state.view)) T.state.view = "overview";
   const view = T.views[T.state.view], main = document.getElementById("view");
   const tabs = T.available().map((v, i) => h("a", { href: T.address({ view: v, ...T.selected() }), "aria-current": v === T.state.view ? "page" : undefined, title: `key ${i + 1}` }, T.views[v].name));
