@@ -81,51 +81,32 @@ def resident_arrays(
     `moves_of` knows such kernels; `own_loops` are kernels of their own, whose state may stay.
     `copies` may bring an array from HBM. `twins` are results that lie in HBM too.
     """
-    sets = shared_slots(module)
+    uses = _Uses(shared_slots(module))
+    sets, refused, saved = uses.sets, uses.refused, uses.saved
     liveness = Liveness(module, sets)
     slots: dict[Slot, list[Slot]] = {}
-    refused: set[Slot] = set()
-    saved: dict[Slot, dict[HloInstruction, int]] = {}
     times_of = dict(_scheduled(module))
     inside = {instr for loop in own_loops for instr in instructions_inside(loop)}
     for instr, times in times_of.items():
         moves = None if instr in inside else moves_of(instr)
-        is_free = instr.opcode in _FORWARDS and instr not in own_loops and instr not in inside
         for leaf in range(leaf_count(instr.shape)):
             root = sets.find((instr, leaf))
             slots.setdefault(root, []).append((instr, leaf))
         if instr in twins:  # what it is a twin of is written all the same
-            saved.setdefault(sets.find((instr, 0)), {})[instr] = -times * byte_size(instr.array)
-        if is_free and moves is None and instr not in copies:
-            continue  # an element of a tuple of thousands does not touch the others
-        roots = [sets.find(slot) for slot in _touched(instr)]
+            uses.save(sets.find((instr, 0)), instr, -times * byte_size(instr.array))
         if instr in inside:
             continue  # what lies elsewhere than a loop's state is the loop's own
         if instr in own_loops:
             for root, size in _state_moves(instr, sets):
-                of_root = saved.setdefault(root, {})
-                of_root[instr] = of_root.get(instr, 0) + times * size
-            continue
-        first_result = len(roots) - leaf_count(instr.shape)
-        results = set(roots[first_result:])
-        for number, root in enumerate(roots):
-            is_over_operand = number < first_result and root in results
-            if instr in copies:
-                if number:
-                    saved.setdefault(root, {})[instr] = -byte_size(instr.array)
-                else:
-                    refused.add(root)  # the copy may go: its operand is in its place then
-            elif moves is not None and is_over_operand and not moves.updates:
-                refused.add(root)  # stages would read what others have overwritten
-            elif moves is not None and (moved := moves.arrays[number]) is not None:
-                of_root = saved.setdefault(root, {})
-                of_root[instr] = of_root.get(instr, 0) + times * moved
-            elif not is_free:
-                refused.add(root)
-    for parameter in module.entry.parameters:
-        refused |= {sets.find((parameter, n)) for n in range(leaf_count(parameter.shape))}
-    result = module.entry.root_instruction
-    refused |= {sets.find((result, n)) for n in range(leaf_count(result.shape))}
+                uses.save(root, instr, times * size)
+        elif instr in copies:
+            uses.add_copy(instr)
+        elif moves is not None:
+            uses.add_kernel(instr, moves, times)
+        elif instr.opcode not in _FORWARDS:
+            refused.update(sets.find(slot) for slot in _touched(instr))
+    for end in (*module.entry.parameters, module.entry.root_instruction):
+        refused |= {sets.find((end, n)) for n in range(leaf_count(end.shape))}
     arrays: list[ResidentArray] = []
     held: list[ResidentArray] = []
     for number, (root, members) in enumerate(slots.items()):
@@ -136,6 +117,44 @@ def resident_arrays(
             arrays.append(_array(number, members, liveness, root, saved[root]))
     arrays = [array for array in arrays if array.saved_bytes > 0]
     return ResidentArrays(arrays, held, liveness, times_of)
+
+
+class _Uses:
+    """What touches arrays, by the slots that stand for them: the bytes that each instruction saves or loses
+    where one is in VMEM, and which cannot be there."""
+
+    def __init__(self, sets: SlotSets) -> None:
+        self.sets = sets
+        self.saved: dict[Slot, dict[HloInstruction, int]] = {}
+        self.refused: set[Slot] = set()
+
+    def save(self, root: Slot, instr: HloInstruction, count: int) -> None:
+        """So many bytes more that an instruction need not move."""
+        of_root = self.saved.setdefault(root, {})
+        of_root[instr] = of_root.get(instr, 0) + count
+
+    def add_copy(self, copy: HloInstruction) -> None:
+        """A copy may go, and then its operand is in its place."""
+        operand, *results = map(self.sets.find, _touched(copy))
+        self.refused.add(operand)
+        for root in results:
+            self.saved.setdefault(root, {})[copy] = -byte_size(copy.array)
+
+    def add_kernel(self, instr: HloInstruction, moves: Moves, times: int) -> None:
+        """A kernel that knows what it moves of each array, or that it cannot have one in VMEM."""
+        roots = [self.sets.find(slot) for slot in _touched(instr)]
+        first_result = len(roots) - leaf_count(instr.shape)
+        results = set(roots[first_result:])
+        is_free = instr.opcode in _FORWARDS
+        for number, root in enumerate(roots):
+            moved = moves.arrays[number]
+            is_over_operand = number < first_result and root in results
+            if is_over_operand and not moves.updates:
+                self.refused.add(root)  # stages would read what others have overwritten
+            elif moved is not None:
+                self.save(root, instr, times * moved)
+            elif not is_free:
+                self.refused.add(root)
 
 
 def _shape(slot: Slot) -> ArrayShape:

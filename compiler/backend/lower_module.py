@@ -120,11 +120,16 @@ def lower_module(
     facts = {n: facts_of(r.instr, options.precision) for n, r in library.requests.items()}
     program.metadata[FACTS] = facts_text(facts)
     if exchange is not None:
-        program.routes = exchange.routes
-        program.constants += exchange.tables
-        program.metadata["exchanges"] = exchange.exchange_text()
-        program.hbm_bytes = max(program.hbm_bytes, exchange.end_bytes)
+        _add_exchange(program, exchange)
     return LoweredModule(program, library, lower_main, kernels.remarks, kernels.timings)
+
+
+def _add_exchange(program: Program, exchange: ExchangePlan) -> None:
+    """The ways between cores, with the tables that kernels read of them."""
+    program.routes = exchange.routes
+    program.constants += exchange.tables
+    program.metadata["exchanges"] = exchange.exchange_text()
+    program.hbm_bytes = max(program.hbm_bytes, exchange.end_bytes)
 
 
 def _exchange_plan(module: HloModule, buffers: BufferAssignment, cores: Slice) -> ExchangePlan:

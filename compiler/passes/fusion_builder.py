@@ -12,7 +12,7 @@ from compiler.analysis.kernel_vmem import arrangement
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.shape import TupleShape
 from compiler.passes.fusion_groups import Group, GroupGraph
-from compiler.passes.fusion_nodes import (
+from compiler.passes.fusion_roles import (
     FusionNode,
     Role,
     is_free_reshape,

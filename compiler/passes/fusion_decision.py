@@ -13,8 +13,9 @@ from compiler.analysis.packed_lanes import packed_rows
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.passes.fusion_groups import FusionKind, Group, GroupGraph
-from compiler.passes.fusion_nodes import Access, FusionNode, Role, is_first_turn, is_turned_image
+from compiler.passes.fusion_roles import Access, FusionNode, Role
 from compiler.passes.repeated_work import is_better_done_once
+from compiler.passes.turned_images import is_first_turn, is_turned_image
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.geometry import LANES, SUBLANES
 

@@ -17,14 +17,8 @@ from compiler.passes.fusion_decision import (
     leaf_is_array,
 )
 from compiler.passes.fusion_groups import FusionKind, Group, GroupGraph
-from compiler.passes.fusion_nodes import (
-    Access,
-    FusionNode,
-    Role,
-    classify,
-    is_variadic_part,
-    start_leaves,
-)
+from compiler.passes.fusion_nodes import classify, start_leaves
+from compiler.passes.fusion_roles import Access, FusionNode, Role, is_variadic_part
 from tpu_sim.isa.chips import Chip
 
 SIBLINGS_TRIED = 4

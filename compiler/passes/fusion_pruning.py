@@ -24,7 +24,8 @@ from compiler.passes.fusion_decision import (
     leaf_is_array,
 )
 from compiler.passes.fusion_groups import FusionKind, Group, GroupGraph
-from compiler.passes.fusion_nodes import Access, FusionNode, Role, is_turned_image
+from compiler.passes.fusion_roles import Access, FusionNode, Role
+from compiler.passes.turned_images import is_turned_image
 
 MAX_RECOMPUTED_OPS = 16
 """VALU operations an element, as `MAX_VIRTUAL_OPS` of `fusion_nodes`, that a second kernel repeats."""

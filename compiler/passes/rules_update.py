@@ -9,7 +9,7 @@ from __future__ import annotations
 from compiler.hlo.dtypes import PRED
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape
-from compiler.passes.fusion_nodes import is_index_or_elementwise
+from compiler.passes.fusion_roles import is_index_or_elementwise
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit
 from compiler.rewrite.pattern import Match, Op, clamped_starts

@@ -14,12 +14,12 @@ from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape, OpaqueShape, TokenShape
 from compiler.hlo.verifier import SCHEDULED_OPCODES
 from compiler.passes.context import PassContext
-from compiler.passes.fusion_nodes import (
+from compiler.passes.fusion_planner import is_row_reduce
+from compiler.passes.fusion_roles import (
     is_free_reshape,
     is_index_or_elementwise,
     is_scalar_constant,
 )
-from compiler.passes.fusion_planner import is_row_reduce
 from compiler.rewrite.graph import emit, replace
 
 

@@ -74,7 +74,7 @@ REASONS = {
     ("passes/host_transfers.py", "conditional while"): "what the host goes through if it must",
     ("passes/transfer_devices.py", "recv-done send-done"): "what says where a transfer is made",
     ("passes/host_transfers.py", "recv send"): "where a transfer with the host begins",
-    ("passes/fusion_nodes.py", "convert pad"): "what an image goes through on its way to a dot",
+    ("passes/turned_images.py", "convert pad"): "what an image goes through on its way to a dot",
     (
         "passes/pair_types/elementwise_rules.py",
         "add maximum minimum multiply",

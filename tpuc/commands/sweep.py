@@ -63,14 +63,7 @@ def sweep(
             "--jobs are processes here, --workers those of Ray: give one of them"
         )
     parameters, points = _points(settings, target)
-    for model in models:
-        if model.endswith(".tpux"):
-            raise click.UsageError(
-                f"{model} is compiled, for one chip: give the model it came from"
-            )
-        if model != "-" and not Path(model).is_file():
-            read_source(model)  # says why it cannot be read, as every command does
-            raise click.UsageError(f"{model}: want a file that can be read again, or -")
+    _expect_models(models)
     writable(csv_file)
     writable(plot)
     if plot:
@@ -101,16 +94,33 @@ def sweep(
     if plot:
         write_plot(plot, models, parameters, times, front(times, parameters))
     if all(result.error for result in found.values()):
-        texts = _errors(found, len(found) if as_json else _MOST_ERRORS)
-        for text in texts:
-            click.echo(f"error: {text}", err=True)
-        say_as_json("CompileError", "\n".join(texts))
+        _say_errors(found, as_json=as_json)
     elif as_json:
         click.echo(json.dumps(_as_json(parameters, found, times)))
     else:
         _print(models, parameters, points, found, times)
     if not any(map(math.isfinite, times.values())):
         raise click.exceptions.Exit(1)
+
+
+def _expect_models(models: tuple[str, ...]) -> None:
+    """Raise `click.UsageError` for what cannot be compiled once for each variant."""
+    for model in models:
+        if model.endswith(".tpux"):
+            raise click.UsageError(
+                f"{model} is compiled, for one chip: give the model it came from"
+            )
+        if model != "-" and not Path(model).is_file():
+            read_source(model)  # says why it cannot be read, as every command does
+            raise click.UsageError(f"{model}: want a file that can be read again, or -")
+
+
+def _say_errors(found: Results, *, as_json: bool) -> None:
+    """What went wrong where no variant of any model was compiled."""
+    texts = _errors(found, len(found) if as_json else _MOST_ERRORS)
+    for text in texts:
+        click.echo(f"error: {text}", err=True)
+    say_as_json("CompileError", "\n".join(texts))
 
 
 @contextmanager
