@@ -7,7 +7,7 @@ through VMEM but what the chain reads, its results and what it leaves for other 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from compiler.analysis.indexing import Expr, linearize, ranged, var
@@ -16,6 +16,7 @@ from compiler.analysis.indexing_maps import Index
 from compiler.backend.vector.arrays import VmemArray
 from compiler.backend.vector.core import ElementEmitter
 from compiler.backend.vector.index_values import LANE, SUBLANE
+from compiler.backend.vector.long_sums import long_sums, run_side_by_side
 from compiler.backend.vector.ops import value_class
 from compiler.backend.vector.probe import inner_point, probe_emitter, work
 from compiler.backend.vector.reduce_stage import RowReduction
@@ -90,7 +91,11 @@ def emit_chain_stage(emitter: ElementEmitter, chain: Chain) -> None:
         return ChainBlocks(other, chain).block
 
     found = period_of_rows(emitter, rows.space, indices, cost.issue_cycles, block_of)
-    if found is None:
+    sums = long_sums(emitter, chain.nodes)
+    if found is None and sums:
+        tile = (factors, cost.operations, blocks.wanted, blocks.block)
+        run_side_by_side(emitter, sums, rows.space, *tile, len(blocks.columns), _BODY_OPS)
+    elif found is None:
         space, body = split_rows(rows.space, factors, blocks.block)
         loops.run(space, cost.operations, body, _BODY_OPS)
     else:
@@ -121,6 +126,7 @@ class ChainBlocks:
 
     def __init__(self, emitter: ElementEmitter, chain: Chain) -> None:
         rows = self.rows = chain.rows
+        self._chain = chain
         self.emitter = emitter
         self.columns = rows.columns
         self._storer = Storer(emitter.ops, emitter.index_values)
@@ -150,6 +156,15 @@ class ChainBlocks:
         if self._results.nodes:
             for column in self.columns:
                 self._tile(self._results, point, column)
+
+    def wanted(self, point: TilePoint) -> Iterator[tuple[HloInstruction, Index]]:
+        """What a block of rows computes at each of its elements, with the index."""
+        nodes = [n for n in self._chain.nodes if n.opcode != "reduce"]
+        nodes += [n.operands[0] for n in self._chain.nodes if n.opcode == "reduce"]
+        for column in self.columns:
+            for part in range(self.rows.packing):
+                at = (*self.rows.index(point, part), column.col_tile * 128 + column.lane)
+                yield from ((node, at) for node in nodes)
 
     def _tile(self, stage: BoxStage, point: TilePoint, column: TilePoint) -> None:
         emit_tile(self.emitter, stage, replace(point, col_tile=column.col_tile, lane=column.lane))

@@ -15,6 +15,7 @@ from compiler.backend.vector.arrays import VmemArray
 from compiler.backend.vector.bounds import zero_outside
 from compiler.backend.vector.core import ElementEmitter
 from compiler.backend.vector.index_values import LANE, SUBLANE
+from compiler.backend.vector.long_sums import long_sums, run_side_by_side
 from compiler.backend.vector.ops import value_class
 from compiler.backend.vector.places_apart import PlacesApart
 from compiler.backend.vector.probe import Work, axis, inner_point, probe_emitter, work
@@ -183,8 +184,21 @@ def _run(emitter: ElementEmitter, loops: TileLoops, stage: BoxStage) -> None:
     elif period is not None:
         period.run(loops, stage.loops, BODY_OPS, partial(emit_tile, emitter, stage))
     elif not _run_rows_apart(emitter, loops, stage, factors, cost):
+        sums = long_sums(emitter, stage.nodes)
+        if sums:
+            tile = (partial(_wanted, stage), partial(emit_tile, emitter, stage))
+            run_side_by_side(emitter, sums, stage.loops, factors, operations, *tile)
+            return
         together = share_much(emitter, space, operations, tile_of)
         loops.run(space, operations, body, 2 * operations if together else BODY_OPS)
+
+
+def _wanted(stage: BoxStage, point: TilePoint) -> Iterator[tuple[HloInstruction, Index]]:
+    """What a tile computes, with the indices of its phases."""
+    point = stage.placed(point)
+    for node, target in zip(stage.nodes, stage.targets, strict=True):
+        for part in range(stage.space.packing):
+            yield node, point_index(target, stage.space, point, part)
 
 
 def _run_rows_apart(
