@@ -260,8 +260,12 @@ def _inputs_of(instr: Instr, plan: _Plan) -> Iterator[Instr]:
     if is_step or isinstance(instr.shape, TokenShape):
         return
     stack = list(instr.operands)
+    seen: set[Instr] = set()
     while stack:
         operand = stack.pop()
+        if operand in seen:
+            continue
+        seen.add(operand)
         if operand.opcode in REMADE and plan.stage[operand] < plan.stage[instr]:
             stack += operand.operands
         elif not isinstance(operand.shape, TokenShape):

@@ -93,10 +93,12 @@ def is_turned_vector(node: FusionNode) -> bool:
     if len(dims) != 1 or dims[0] < LANES:
         return False
     pending, rows = list(instr.users), 0
+    seen: set[HloInstruction] = set()
     while pending:
         user = pending.pop()
-        if not isinstance(user.shape, ArrayShape):
+        if user in seen or not isinstance(user.shape, ArrayShape):
             continue
+        seen.add(user)
         if user.opcode == "broadcast" and user.dimensions == (user.array.rank - 1,):
             rows = max(rows, user.array.element_count // dims[0])
         elif OPCODES[user.opcode].has(Trait.ELEMENTWISE) and user.array.dims == dims:

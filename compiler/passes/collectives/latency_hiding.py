@@ -73,9 +73,9 @@ def running_times(module: HloModule, context: PassContext) -> RunningTimes:
 
 
 def turn_cycles(body: HloComputation, times: RunningTimes) -> float:
-    """About how long a turn of a loop takes in the order that hides most."""
+    """About how long a turn of a loop takes in the order that hides most, all exchanges in halves."""
     overlap = _Overlap(body, times, is_body=True)
-    cycles = overlap.apply()
+    cycles = overlap.apply(trials=0)
     overlap.undo()
     return cycles
 
@@ -154,12 +154,13 @@ class _Overlap:
         self.kept: list[Halves] = []
         self.unused: list[HloInstruction] = []
 
-    def apply(self) -> float:
-        """Split what can be split, order all, join again what hides too little; about how long it takes."""
+    def apply(self, trials: int = _MOST_TRIALS) -> float:
+        """Split what can be split, order all, join again what hides too little of so many; about how long
+        it takes."""
         self.pairs = [split(instr, self.times.chip) for instr in self.before if can_split(instr)]
         self.kept = list(self.pairs)
         order, cycles = self._ordered()
-        for pair in sorted(self.pairs, key=lambda pair: self._hidden(pair, order))[:_MOST_TRIALS]:
+        for pair in sorted(self.pairs, key=lambda pair: self._hidden(pair, order))[:trials]:
             join(pair)
             self.kept.remove(pair)
             found, without = self._ordered()

@@ -159,7 +159,7 @@ class _Loop:
         caller, body, root = self.loop.computation, self.body, self.body.root_instruction
         assert caller is not None
         initial = self.loop.operands[0]
-        before = turn_cycles(body, self.times) if self._turn is None else self._turn
+        before = self._turn_cycles() if moved.changes else 0.0
         orders = {computation: list(computation) for computation in (caller, body)}
         states = {i: initial.operands[i.index] for i in moved.cone if self._is_element(i)}
         first = self._copies(moved, caller, states, self.loop)
@@ -174,9 +174,9 @@ class _Loop:
         self._grow(first, following)
         unused = [*_unused(moved), root]
         body.instructions = dict.fromkeys(i for i in body if i not in unused)
-        after = turn_cycles(body, self.times)
-        gain = (before - after) * _trips(self.loop)
-        is_kept = not moved.changes or gain > sum(map(self.times.of, moved.cone))
+        after = turn_cycles(body, self.times) if moved.changes else None
+        least = sum(map(self.times.of, moved.cone))
+        is_kept = after is None or (before - after) * _trips(self.loop) > least
         self._turn = after if is_kept else before
         body.instructions |= dict.fromkeys(unused)
         if not is_kept:
@@ -188,6 +188,11 @@ class _Loop:
             assert set(computation.instructions) == set(order)
             computation.instructions = dict.fromkeys(order)
         return is_kept
+
+    def _turn_cycles(self) -> float:
+        if self._turn is None:
+            self._turn = turn_cycles(self.body, self.times)
+        return self._turn
 
     def _shrink(self, initial: Instr, root: Instr) -> None:
         """The state is as it was."""
