@@ -347,7 +347,12 @@ class Legality:
                 f"{producer.op_count} operations would be repeated {replays} times"
             )
         stored = leaf.array.byte_count * (1 + replays)
-        read = replays * sum(r.array.byte_count for r in producer.reads if leaf_is_array(r))
+        elements = leaf.array.element_count  # of a longer array a part is read, such as one layer's weights
+        read = replays * sum(
+            min(elements, r.array.element_count) * r.array.dtype.bits // 8
+            for r in producer.reads
+            if leaf_is_array(r)
+        )
         if read > 1.5 * stored:
             return FusionDecision.refuse("re-reading the producer's operands costs more")
         return self.fits(producer, dot)
