@@ -347,7 +347,8 @@ class Legality:
                 f"{producer.op_count} operations would be repeated {replays} times"
             )
         stored = leaf.array.byte_count * (1 + replays)
-        elements = leaf.array.element_count  # of a longer array a part is read, such as one layer's weights
+        elements = leaf.array.element_count
+        # Of a longer array a part is read, such as one layer's weights of all that are stacked.
         read = replays * sum(
             min(elements, r.array.element_count) * r.array.dtype.bits // 8
             for r in producer.reads
