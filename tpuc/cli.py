@@ -7,6 +7,7 @@ Exit codes: 0 ok, 1 the model or a check failed, 2 usage. Messages go to standar
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 import warnings
@@ -16,7 +17,7 @@ from typing import Any, TypeVar
 import click
 
 from tpuc import __version__
-from tpuc.failures import describe, say_as_json
+from tpuc.failures import describe, on_one_line, say_as_json
 from tpuc.option_types import FILE, FOLDER, files, number, top
 from tpuc.streams import give_up_output, prepare_streams
 
@@ -454,8 +455,10 @@ def _run() -> None:
         sys.stdout.flush()
         sys.exit(code if isinstance(code, int) else 0)
     except click.ClickException as error:
-        error.show()
-        say_as_json("usage", error.format_message())
+        shown = io.StringIO()
+        error.show(file=shown)
+        click.echo(on_one_line(shown.getvalue()), err=True, nl=False)
+        say_as_json("usage", on_one_line(error.format_message()))
         sys.exit(2)
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)

@@ -45,17 +45,17 @@ def describe(error: Exception) -> Failure:
 
 
 def _of_the_user(error: Exception) -> Failure:
-    text = _on_one_line(str(error))
+    text = on_one_line(str(error))
     place = getattr(error, "span", None)
     return Failure(
         type(error).__name__,
-        _on_one_line(str(getattr(error, "message", text))),
+        on_one_line(str(getattr(error, "message", text))),
         text if text.startswith("error") else f"error: {text}",
         None if place is None else {"file": place.file, "line": place.line, "column": place.column},
     )
 
 
-def _on_one_line(message: str) -> str:
+def on_one_line(message: str) -> str:
     """The message, with names of the command line that hold newlines and the like in quotes."""
     for word in sys.argv[1:]:
         if not word.isprintable():
@@ -64,7 +64,7 @@ def _on_one_line(message: str) -> str:
 
 
 def _failure(kind: str, message: str) -> Failure:
-    message = _on_one_line(message)
+    message = on_one_line(message)
     return Failure(kind, message, f"error: {message}")
 
 

@@ -315,6 +315,8 @@ def test_a_name_with_a_newline_stands_in_quotes_on_one_line(call: Call, tmp_path
     (tmp_path / "a\nb.hlo").write_text("bad")
     done = call("estimate", tmp_path / "a\nb.hlo")
     assert "a\\nb.hlo':1:4" in done.err
+    done = call("compile", tmp_path / "a\nb.tpux", "-o", tmp_path / "o.tpux")
+    assert done.code == 2 and "a\\nb.tpux' is compiled already" in done.err
 
 
 def test_a_folder_that_was_removed_is_named(tmp_path: Path) -> None:

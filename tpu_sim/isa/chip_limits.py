@@ -25,7 +25,7 @@ _HELD = (1, 1 << 16)
 _RATE = (1e-3, 1e9)
 _ENERGY = (0, 1e6)
 _RANGES: dict[str, tuple[float, float]] = {
-    "clock_hz": (1, 1e15),
+    "clock_hz": (1e6, 1e12),
     "cores_per_device": (1, 2),
     "devices_per_chip": (1, 2),
     "mxu_count": (1, MOST_UNITS),
