@@ -16,8 +16,11 @@ from compiler.hlo.dtypes import PRED
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.shape import ArrayShape
 from compiler.llo.builder import LloBuilder
-from compiler.llo.ir import LloKernel
+from compiler.llo.ir import LloKernel, SReg
 from tpu_sim.isa.program import HBM, SMEM, DmaDescriptor
+
+_LEAST_SHARE = 512
+"""Granules: a core copies a quarter of a MiB in a few times what it takes to know that all are through."""
 
 
 def lower_copy(
@@ -44,8 +47,11 @@ def lower_copy(
     elif result.place is BufferPlace.SMEM:
         descriptor = DmaDescriptor(HBM, SMEM, 1)
     else:
-        physical = _physical(source)
-        descriptor = DmaDescriptor(HBM, HBM, hbm_tiling(physical).total_granules)
+        granules = hbm_tiling(_physical(source)).total_granules
+        granules, first = _share(builder, granules)
+        source_address = builder.sadd(source_address, first)
+        target_address = builder.sadd(target_address, first)
+        descriptor = DmaDescriptor(HBM, HBM, granules)
     number = builder.descriptor(descriptor)
     builder.emit("dma.start", number, source_address, target_address, flag, 0, 0, 0)
     builder.emit("dma.wait", flag, 0)
@@ -54,6 +60,16 @@ def lower_copy(
         word = builder.emit("sld", target_address, 0)
         builder.emit("sst", target_address, 0, builder.sandi(word, 0xFF))
     return builder.finish()
+
+
+def _share(builder: LloBuilder, granules: int) -> tuple[int, SReg]:
+    """How many granules each core of the device copies, and the first of those of the core that runs."""
+    cores = builder.chip.cores_per_device
+    if cores == 1 or granules % cores or granules < cores * _LEAST_SHARE:
+        return granules, 0
+    builder.cores = cores
+    share = granules // cores
+    return share, builder.smuli(builder.emit("score"), share)
 
 
 def _between_memories(builder: LloBuilder, operand: Argument, result: Argument) -> LloKernel:

@@ -37,7 +37,11 @@ def emit_update(kernel: CustomKernel) -> None:
     scalars, starts = bind_scalars(b, kernel.body, kernel.interface.operands)
     numbers = {p: i for i, p in enumerate(kernel.body.parameters)}
     inputs = [arguments[numbers[window.node]] for window in plan.inputs]
-    grid = GridLoop(b, plan, inputs, [result], starts)
+    merges = any(
+        window.node is operand for window in plan.inputs
+    )  # into tiles that blocks may share
+    cores = 1 if merges else plan.cores(kernel.chip)
+    grid = GridLoop(b, plan, inputs, [result], starts, cores=cores)
     stages = StageEmitter(b, kernel_plan(kernel.body, plan, DotParts()), scalars)
     grid.emit(stages.emit)
 

@@ -40,6 +40,21 @@ BODIES = {
   n = f32[256,300] negate(a)
   t = f32[300,256] transpose(a), dimensions={1,0}
   ROOT r = (f32[256,300], f32[300,256]) tuple(n, t)""",
+    "an update of whole tiles": """
+  a = f32[5,256,384] parameter(0)
+  u = f32[1,256,384] parameter(1)
+  i = s32[] constant(3)
+  z = s32[] constant(0)
+  ROOT r = f32[5,256,384] dynamic-update-slice(a, u, i, z, z)""",
+    "an update within tiles": """
+  a = f32[300,384] parameter(0)
+  u = f32[250,380] parameter(1)
+  i = s32[] constant(3)
+  z = s32[] constant(1)
+  ROOT r = f32[300,384] dynamic-update-slice(a, u, i, z)""",
+    "a copy": """
+  a = f32[1024,1024] parameter(0)
+  ROOT r = f32[1024,1024] copy(a)""",
     "a product": """
   a = f32[256,128] parameter(0)
   b = f32[128,256] parameter(1)
