@@ -70,7 +70,7 @@ _TRANSPOSED_OPS = 3600
 """The same for code that reads blocks through the transpose units, which then are filled side by side."""
 _JOINT_OPS = 2400
 """Operations to aim at, at most, in a body of many reduces, which share more with each tile in it."""
-_JOINT_SHARE = 240
+_JOINT_SHARE = 480
 """Of them for each of the reduces."""
 _DEAR_TILE = 12
 """Operations from which it is worth asking whether kept columns differ, as parts put together do."""
