@@ -13,6 +13,9 @@ from compiler.hlo.escapes import quote
 from compiler.hlo.ir import HloComputation
 from compiler.hlo.shape import Shape, TupleShape
 
+_DIRECTIONS = ("NONE", "FORWARD", "BACKWARD", "BOTH")
+"""Of propagation, by their numbers."""
+
 
 def _sharding_constraint(b: Body, op: Operation) -> Instr:
     (operand,) = take(b, op, 1)
@@ -28,8 +31,12 @@ def _propagation_barrier(b: Body, op: Operation) -> Instr:
     if b.unit.device_count == 1:
         return operand
     direction = op.attributes.get("allowed_direction")
+    if isinstance(direction, int) and 0 <= direction < len(
+        _DIRECTIONS
+    ):  # as the generic form has it
+        direction = _DIRECTIONS[direction]
     text = direction.text if isinstance(direction, Raw) else str(direction or "NONE")
-    found = re.search(r"NONE|FORWARD|BACKWARD|BOTH", text)
+    found = re.search("|".join(_DIRECTIONS), text)
     if found is None:
         op.fail(f"allowed_direction is {text}, want NONE, FORWARD, BACKWARD or BOTH")
     return _note(b, operand, "PropagationBarrier", "allowed_direction", found[0], operand.shape)

@@ -185,6 +185,14 @@ def test_groups_share_and_barriers_stop(direction: str, beyond: str) -> None:
     assert found["add"] == beyond
 
 
+@pytest.mark.parametrize(("number", "beyond"), [(1, X), (2, "{replicated}")])
+def test_a_barrier_in_generic_form_has_its_direction_as_a_number(number: int, beyond: str) -> None:
+    pretty = "sdy.propagation_barrier %0 allowed_direction=DIRECTION : tensor<16x24xf32>"
+    generic = f""""sdy.propagation_barrier"(%0) <{{allowed_direction = {number} : i32}}>
+      : (tensor<16x24xf32>) -> tensor<16x24xf32>"""
+    assert shardings(propagated(GROUPS.replace(pretty, generic)))["add"] == beyond
+
+
 def test_parts_of_axes_and_device_ids() -> None:
     found = shardings(
         propagated("""
