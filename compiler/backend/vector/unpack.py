@@ -27,16 +27,22 @@ def unpack(ops: Ops, values: IndexValues, word: VReg, part: Expr, dtype: DType) 
         else:
             top = ops.emit("vshl", word, values.vector(above))
         return small_floats.decode_top(ops, top, dtype)
-    if part.is_constant:
-        shifted = ops.emit("vshri", word, bits * part.constant) if part.constant else word
-    else:
-        shifted = ops.emit("vshr", word, values.vector(part * bits))
     if dtype.name == "bf16":
-        return ops.emit("vshli", shifted, 16)
-    if dtype.is_signed:
-        return ops.wrap(shifted, dtype)
-    code = ops.emit("vandi", shifted, (1 << bits) - 1)
+        return ops.emit("vshli", ops.emit("vshr", word, values.vector(part * bits)), 16)
+    code = _integer(ops, values, word, part, dtype)
     return ops.integer_to_mask(code) if kind == "m" else code
+
+
+def _integer(ops: Ops, values: IndexValues, word: VReg, part: Expr, dtype: DType) -> VReg:
+    """A part of each word as an integer, extended as its type is; in as few shifts as there may be."""
+    bits = dtype.bits
+    if not part.is_constant:
+        return ops.wrap(ops.emit("vshr", word, values.vector(part * bits)), dtype)
+    behind = 32 - bits * (part.constant + 1)
+    if dtype.is_signed:
+        return ops.emit("vsrai", ops.emit("vshli", word, behind) if behind else word, 32 - bits)
+    low = ops.emit("vshri", word, bits * part.constant) if part.constant else word
+    return ops.wrap(low, dtype) if behind else low
 
 
 def element_bits(ops: Ops, value: int, dtype: DType) -> VReg:
