@@ -1,11 +1,13 @@
 """Dot canonicalizer: all dots become ``[B.., M, K] x [B.., K, N] -> [B.., M, N]``.
 
 The right side may also be ``[B.., N, K]``. Transposes and reshapes around it bring operands
-and result into that form; they are index arithmetic of the fused dot, not copies. Five
+and result into that form; they are index arithmetic of the fused dot, not copies. Six
 choices are made here:
 
 - a transpose that is the result's only user is absorbed when batch dimensions stay in front
   and each side's free dimensions stay together (the sides may swap: ``(AB)^T == B^T A^T``);
+- a product that only another product reads keeps its free dimensions as its operands lie, where that
+  one turns nothing then;
 - a matrix times a vector is computed as the vector (one row) times the matrix, because a
   one-lane result would be padded 128-fold;
 - the sides are swapped when that leaves the MXU less to transpose (`_is_better_swapped`): the left
@@ -223,6 +225,13 @@ def _canonicalize(dot: HloInstruction) -> None:
             is_turned = True
     if result is dot and (is_turned or _is_cheaper_swapped(left, right)):
         left, right, is_swapped, is_turned = right, left, True, True
+    is_vector = 1 in (left.size(left.free), right.size(right.free))
+    if user is not None and user.opcode == "dot" and not is_turned and not is_vector:
+        lying = _as_they_lie(left), _as_they_lie(right)
+        order = _order_between((left, right), lying)
+        if _is_read_in_order(dot, user, order):
+            replace(dot, _in_order(dot, lying, order))
+            return
     if right.size(right.free) == 1 and left.size(left.free) != 1:
         left, right, is_swapped = right, left, not is_swapped
     made = _emit_dot(dot, left, right)
@@ -240,6 +249,43 @@ def _turned(made: HloInstruction, dot: HloInstruction) -> HloInstruction:
     value = make.reshape(made, tuple(dot.array.dims[d] for d in order))
     back = (*range(batch), *range(batch + n, batch + n + m), *range(batch, batch + n))
     return make.transpose(value, back)
+
+
+def _as_they_lie(side: DotSide) -> DotSide:
+    """The side with its free dimensions in the order in which they lie before a transpose."""
+    inner = _through_transpose(side)
+    order = sorted(range(len(side.free)), key=lambda i: inner.free[i])
+    return replace_fields(side, free=tuple(side.free[i] for i in order))
+
+
+def _order_between(given: tuple[DotSide, DotSide], lying: tuple[DotSide, DotSide]) -> Dims:
+    """For each dimension of the product of sides as they lie which one it is of the product given."""
+    order = list(range(len(given[0].batch)))
+    for before, after in zip(given, lying, strict=True):
+        first = len(order)
+        order += [first + before.free.index(d) for d in after.free]
+    return tuple(order)
+
+
+def _is_read_in_order(dot: HloInstruction, reader: HloInstruction, order: Dims) -> bool:
+    """Whether a product that reads another one turns nothing if the dimensions of that are in another
+    order: what is turned for the first would be turned back for the second."""
+    if order == tuple(sorted(order)) or reader.operands[0] is reader.operands[1]:
+        return False
+    number = reader.operands.index(dot)
+    side = dot_sides(reader)[number]
+    roles = (side.batch, side.free, side.contracting)
+    batch, free, contracting = ([order.index(d) for d in dims] for dims in roles)
+    read = [batch + free + contracting] + ([batch + contracting + free] if number else [])
+    large = [[d for d in places if dot.array.dims[order[d]] != 1] for places in read]
+    return any(places == sorted(places) for places in large)
+
+
+def _in_order(dot: HloInstruction, lying: tuple[DotSide, DotSide], order: Dims) -> HloInstruction:
+    """A product of sides as they lie, with the dimensions of `dot` behind a transpose."""
+    made = _emit_dot(dot, *lying)
+    value = make.reshape(made, tuple(dot.array.dims[d] for d in order))
+    return make.transpose(value, tuple(sorted(range(len(order)), key=order.__getitem__)))
 
 
 def _is_root(instr: HloInstruction) -> bool:
