@@ -70,6 +70,32 @@ def _per_value(source: Source) -> Attribute:
     return Raw(f"{_PER_VALUE}<[{', '.join(parts)}]>")
 
 
+def _factor(number: int) -> str:
+    """The name of a factor in texts: i to z, then z_1, z_2 .."""
+    most = ord("z") - ord("i")
+    return chr(ord("i") + number) if number <= most else f"z_{number - most}"
+
+
+def _dim_mapping(source: Source) -> Attribute:
+    return Raw("".join(map(_factor, source.signed_numbers())))
+
+
+def _tensor_mapping(source: Source) -> Attribute:
+    return Raw(f"[{_texts(source.attributes())}]")
+
+
+def _sharding_rule(source: Source) -> Attribute:
+    """How the dimensions of an operation's operands and results go together, by factors."""
+    sizes = source.signed_numbers()
+    operands, results = _texts(source.attributes()), _texts(source.attributes())
+    factors = ", ".join(f"{_factor(n)}={size}" for n, size in enumerate(sizes))
+    text = f"({operands})->({results}) {{{factors}}}"
+    for kind in ("reduction", "need_replication", "permutation", "blocked_propagation"):
+        names = ", ".join(map(_factor, source.signed_numbers()))
+        text += f" {kind}={{{names}}}" if names else ""
+    return Raw(f"#sdy.op_sharding_rule<{text}{', custom' if source.byte() else ''}>")
+
+
 FORMS = Forms(
     attributes={
         0: _manual_axes,
@@ -80,6 +106,9 @@ FORMS = Forms(
         5: _dimension,
         6: _sharding_1,
         7: _per_value,
+        8: _dim_mapping,
+        9: _tensor_mapping,
+        10: _sharding_rule,
         15: _sharding_2,
         16: _per_value,
     },

@@ -135,6 +135,38 @@ def test_what_jax_lowers_is_read_plain() -> None:
     _same(parse_model(out.getvalue()), parse_model(lowered.as_text()))
 
 
+def test_sharding_rules_of_factorizations_are_read() -> None:
+    jax = pytest.importorskip("jax")
+    linalg = jax.numpy.linalg
+    lowered = jax.jit(lambda x: (linalg.svd(x), linalg.cholesky(x), linalg.eigh(x))).lower(
+        np.zeros((2, 4, 4), np.float32)
+    )
+    out = io.BytesIO()
+    lowered.compiler_ir().operation.write_bytecode(out)
+    assert "op_sharding_rule" in lowered.as_text()
+    _same(parse_model(out.getvalue()), parse_model(lowered.as_text()))
+
+
+def test_a_rule_of_many_factors_says_what_the_text_says() -> None:
+    sizes = ", ".join(f"{name}=2" for name in [*"ijklmnopqrstuvwxyz", "z_1", "z_2"])
+    dims = ", ".join([*"ijklmnopqrstuvwxyz", "z_1z_2"])
+    shape = "x".join(["2"] * 18 + ["4"])
+    rule = f"<([{dims}])->([{dims}]) {{{sizes}}} need_replication={{j}} permutation={{k}}>"
+    text = f"""func.func @main(%x: tensor<{shape}xf32>) -> tensor<{shape}xf32> {{
+      %c = stablehlo.custom_call @Sharding(%x) {{sdy.sharding_rule = #sdy.op_sharding_rule{rule}}}
+        : (tensor<{shape}xf32>) -> tensor<{shape}xf32>
+      return %c : tensor<{shape}xf32>
+    }}"""
+    pending = list(read_document(_written(text)).operations)
+    calls = []
+    while pending:
+        operation = pending.pop()
+        calls += [operation] if operation.name == "stablehlo.custom_call" else []
+        pending += [inner for region in operation.regions for inner in region.operations]
+    (call,) = calls
+    assert f"#sdy.op_sharding_rule{rule}" in str(call.attributes["sdy.sharding_rule"])
+
+
 def test_an_operation_of_another_dialect_is_named() -> None:
     text = """func.func @main(%x: f32) -> f32 {
       %0 = arith.addf %x, %x : f32
