@@ -84,8 +84,28 @@ class UnsupportedError(CompileError):
     """A valid operation that tpuc does not run; the message names it and says what to do."""
 
 
+class DeviceCountError(UnsupportedError):
+    """The program is not one of as many devices as the target has, and cannot be put on as many."""
+
+
 class ResourceExhaustedError(CompileError):
-    """The program does not fit the device's memory (XLA's RESOURCE_EXHAUSTED)."""
+    """The program does not fit the device's memory (XLA's RESOURCE_EXHAUSTED).
+
+    `summary` says so in a few words, without what takes the memory; `needed_bytes` are those of HBM
+    that it would take, 0 where another memory is too small.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        span: SourceSpan | None = None,
+        *,
+        summary: str = "",
+        needed_bytes: int = 0,
+    ) -> None:
+        super().__init__(message, span)
+        self.summary = summary or message
+        self.needed_bytes = needed_bytes
 
 
 class KernelLimitError(ResourceExhaustedError):

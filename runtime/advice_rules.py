@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 
 from runtime.advice_site import Finding, SiteFacts
@@ -188,7 +188,10 @@ def _loop(vector: float) -> Finding:
 
 def _elements(site: SiteFacts, dearest: list[OperationFacts], vector: float) -> Finding:
     first, total = dearest[0], max(site.element_ops / max(site.report.calls, 1), 1)
-    names = ", ".join(f"{o.opcode} {min(o.work / total, 1):.0%}" for o in dearest[:3])
+    work: Counter[str] = Counter()
+    for operation in dearest:
+        work[operation.opcode] += operation.work
+    names = ", ".join(f"{name} {min(n / total, 1):.0%}" for name, n in work.most_common(3))
     why = f"operations on elements, by what they take: {names}"
     remedy = (
         f"less of {first.opcode} on {first.shape}: a cheaper function, on fewer elements, or once"

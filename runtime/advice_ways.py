@@ -17,6 +17,7 @@ from tpu_sim.isa.kernel_facts import (
     ONE_HOT_COLUMNS,
     ONE_HOT_ROWS,
     OUTER_SUM,
+    PRODUCTS,
     OperationFacts,
 )
 
@@ -172,10 +173,12 @@ def sums_of_pairs(site: SiteFacts) -> Finding | None:
     why = (
         f"{first.work:,} pairs of elements are put together one by one, and summed to {first.shape}"
     )
-    remedy = (
-        f"a product of matrices, {products:,.0f} cycles of the matrix units:"
-        " sum (x-y)^2 = sum x^2 + sum y^2 - 2 x @ y.T"
+    same = (
+        "sum x*y = x @ y.T"
+        if PRODUCTS in first.marks
+        else "as in sum (x-y)^2 = sum x^2 + sum y^2 - 2 x @ y.T"
     )
+    remedy = f"a product of matrices, {products:,.0f} cycles of the matrix units: {same}"
     return Finding("sums of pairs", work - products, why, remedy, first.source)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from compiler.diagnostics import UnsupportedError
+from compiler.diagnostics import DeviceCountError
 from compiler.driver import CompiledModule, CompileOptions, compile_module
 from compiler.frontends.models import parse_model
 from compiler.hlo.ir import HloModule
@@ -48,7 +48,7 @@ def fit_to_devices(module: HloModule, size: int, options: CompileOptions) -> boo
     """Whether a parsed module is a program of all `size` devices of a target, else of one.
 
     The header gets what the text leaves out, and its mesh the target's size under `resize_mesh`. Raises
-    `UnsupportedError` for a program of another number of devices.
+    `DeviceCountError` for a program of another number of devices.
     """
     if size > 1 and device_counts(module).devices == 1:
         module.attrs["num_partitions"] = sharded_devices(module)  # JAX's HLO text leaves it out
@@ -56,7 +56,7 @@ def fit_to_devices(module: HloModule, size: int, options: CompileOptions) -> boo
         resize_mesh(module, size)
     counts = device_counts(module)
     if size > 1 and counts.devices not in (1, size):
-        raise UnsupportedError(
+        raise DeviceCountError(
             f"HloModule {module.name} is a program of {counts.devices} devices (replica_count="
             f"{counts.replicas}, num_partitions={counts.partitions}), the target has {size}: "
             "choose a slice of as many"

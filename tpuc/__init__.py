@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from tpu_sim.isa.errors import ProgramError
     from tpu_sim.machine.faults import MachineFault
     from tpuc import lax, numpy, random, special
+    from tpuc.debugger.breakpoints import DebuggerError
     from tpuc.debugger.debugger import debug
 
 __version__ = "0.1.0"
@@ -65,6 +66,7 @@ __all__ = [
     "ChipError",
     "CompileError",
     "Compiled",
+    "DebuggerError",
     "Device",
     "Executable",
     "Lowered",
@@ -114,6 +116,7 @@ _HOMES = {
     "ChipError": "tpu_sim.isa.chips",
     "CompileError": "compiler.diagnostics",
     "Compiled": "runtime.lowered",
+    "DebuggerError": "tpuc.debugger.breakpoints",
     "Device": "runtime.client",
     "Executable": "runtime.executable",
     "Lowered": "runtime.lowered",

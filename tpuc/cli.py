@@ -159,7 +159,7 @@ _listing = _options(
         "--csv",
         "csv_file",
         type=FILE,
-        help="write the kernels as CSV (- to standard output)",
+        help="write what --by lists as CSV (- to standard output)",
     ),
     click.option("--prices", type=FILE, help="a price file: [chip_hour] v5e = 1.2"),
     click.option("--tokens", type=click.IntRange(min=1), help="tokens of a step, for their price"),

@@ -17,6 +17,7 @@ class ScalingPoint:
     hide behind nothing; `limit` is the cause of most cycles."""
 
     target: str
+    chip: str
     devices: int
     cycles: int
     seconds: float
@@ -26,12 +27,13 @@ class ScalingPoint:
     limit_share: float
 
 
-def scaling_point(report: Report, devices: int) -> ScalingPoint:
-    """What a report says of a target."""
+def scaling_point(report: Report, devices: int, chip: str) -> ScalingPoint:
+    """What a report says of a target, so many devices of a chip."""
     exchanging = sum(kernel.cycles for kernel in report.kernels if kernel.causes.get("ici"))
     limit = max(report.causes, key=lambda cause: report.causes[cause])
     return ScalingPoint(
         report.target,
+        chip,
         devices,
         report.cycles,
         report.seconds,
@@ -47,8 +49,13 @@ def efficiency(point: ScalingPoint, first: ScalingPoint) -> float:
     return first.seconds * first.devices / (point.seconds * point.devices)
 
 
+def is_comparable(point: ScalingPoint, first: ScalingPoint) -> bool:
+    """Whether both are slices of one chip: of two chips the device-seconds say nothing of scaling."""
+    return point.chip == first.chip
+
+
 def print_scaling(points: Sequence[ScalingPoint], model: str) -> None:
-    """A row for each target; efficiency is against the first one."""
+    """A row for each target; efficiency is against the first one, of slices of its chip."""
     out = console()
     heading(out, f"{model} on several targets")
     table = Table()
@@ -70,7 +77,7 @@ def print_scaling(points: Sequence[ScalingPoint], model: str) -> None:
             str(point.devices),
             printed_seconds(point.seconds),
             f"{first.seconds / point.seconds:.2f}",
-            f"{efficiency(point, first):.1%}",
+            f"{efficiency(point, first):.1%}" if is_comparable(point, first) else "-",
             f"{point.communication_seconds / point.seconds:.1%}",
             printed_bytes(point.hbm_bytes),
             f"{point.limit} {point.limit_share:.0%}",

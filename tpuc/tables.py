@@ -74,12 +74,23 @@ def print_report(
     by: str = "kernel",
     listing: Listing = Listing(),
     price: Price | None = None,
+    idle_chips: int = 0,
 ) -> None:
-    """Print totals of a run, and what is slowest `by` kernel, source line or operation name."""
+    """Print totals of a run, and what is slowest `by` kernel, source line or operation name.
+
+    `idle_chips` of the target have no part in the program, which is one of a single device.
+    """
     out = console()
     if random_seed is not None:
         out.print(f"inputs: random, seed {random_seed} (give your own with --inputs)")
     heading(out, f"{model} on {report.target}")
+    if idle_chips:
+        stand = (
+            "1 other chip of the slice stands"
+            if idle_chips == 1
+            else f"{idle_chips} other chips of the slice stand"
+        )
+        out.print(f"a program of one device: {stand} idle")
     totals = Table(show_header=False)
     totals.add_column(style="bold")
     totals.add_column(justify="right")

@@ -136,7 +136,7 @@ def assign_buffers(module: HloModule, chip: HasMemorySizes) -> BufferAssignment:
     )
     assignment.positions = liveness.positions
     if assignment.peak_bytes > chip.hbm_bytes:
-        raise ResourceExhaustedError(_exhausted(module, buffers, assignment, chip.hbm_bytes))
+        raise _exhausted(module, buffers, assignment, chip.hbm_bytes)
     return assignment
 
 
@@ -232,16 +232,16 @@ def _allocation(buffer: _Buffer, offset: int) -> Allocation:
 
 def _exhausted(
     module: HloModule, buffers: list[_Buffer], assignment: BufferAssignment, capacity: int
-) -> str:
-    """The message: what is needed, and the largest buffers alive at the fullest moment."""
+) -> ResourceExhaustedError:
+    """The error: what is needed, and the largest buffers alive at the fullest moment."""
     moment = _fullest_moment([b for b in buffers if b.space == HBM])
     alive = [b for b in buffers if b.space == HBM and b.live.start <= moment <= b.live.end]
     alive.sort(key=lambda b: -b.size_bytes)
-    lines = [
-        f"RESOURCE_EXHAUSTED: {module.name} needs {assignment.peak_bytes:,} bytes of HBM, "
-        f"the chip has {capacity:,} "
-        f"(parameters {assignment.parameter_bytes:,}). Largest buffers when it is fullest:"
-    ]
+    summary = (
+        f"{module.name} needs {assignment.peak_bytes:,} bytes of HBM, the chip has {capacity:,} "
+        f"(parameters {assignment.parameter_bytes:,})"
+    )
+    lines = [f"RESOURCE_EXHAUSTED: {summary}. Largest buffers when it is fullest:"]
     for buffer in alive[:_REPORTED]:
         waste = buffer.size_bytes - buffer.unpadded_bytes
         shape = print_shape(buffer.shape) if buffer.shape is not None else ""
@@ -249,7 +249,9 @@ def _exhausted(
             f"  {buffer.size_bytes:>15,} bytes ({waste:,} padding)  %{buffer.name} {shape}"
         )
     lines.append("Use a smaller batch, a narrower type or more chips.")
-    return "\n".join(lines)
+    return ResourceExhaustedError(
+        "\n".join(lines), summary=summary, needed_bytes=assignment.peak_bytes
+    )
 
 
 def _fullest_moment(buffers: list[_Buffer]) -> int:

@@ -17,6 +17,8 @@ from tpu_sim.isa import kernel_facts as facts
 
 _OF_POLYNOMIALS = frozenset({"add", "subtract", "multiply", "negate"})
 """A sum over these of two arrays is a few products: of (x - y)^2 the sums of x^2, x y and y^2."""
+_OF_SEVERAL_TERMS = frozenset({"add", "subtract"})
+"""A polynomial without these is one product of its arrays' elements."""
 
 
 def marks_of(node: HloInstruction) -> tuple[str, ...]:
@@ -26,7 +28,9 @@ def marks_of(node: HloInstruction) -> tuple[str, ...]:
     if node.opcode == "gather" and _takes_columns(node):
         return (facts.COLUMNS,)
     if node.opcode == "reduce" and _is_outer_sum(node):
-        return (facts.OUTER_SUM,)
+        opcodes = {inner.opcode for inner in _polynomial(node.operands[0])}
+        products = () if opcodes & _OF_SEVERAL_TERMS else (facts.PRODUCTS,)
+        return (facts.OUTER_SUM, *products)
     return ()
 
 
@@ -101,7 +105,9 @@ def _is_outer_sum(node: HloInstruction) -> bool:
         return False
     kept = frozenset(range(node.operands[0].array.rank)) - set(node.dimensions)
     lacking = set[frozenset[int]]()
-    for leaf in _polynomial_leaves(node.operands[0]):
+    for leaf in _polynomial(node.operands[0]):
+        if _is_inner(leaf):
+            continue
         if leaf.opcode != "broadcast":
             return False
         if leaf.operands[0].array.rank:
@@ -116,7 +122,12 @@ def _changes_width(node: HloInstruction) -> bool:
     return node.array.dtype.is_float and node.operands[0].array.dtype.is_float
 
 
-def _polynomial_leaves(root: HloInstruction) -> Iterator[HloInstruction]:
+def _is_inner(node: HloInstruction) -> bool:
+    return node.opcode in _OF_POLYNOMIALS or _changes_width(node)
+
+
+def _polynomial(root: HloInstruction) -> Iterator[HloInstruction]:
+    """The operations of a polynomial, and the leaves that these are about."""
     seen: set[HloInstruction] = set()
     pending = [root]
     while pending:
@@ -124,7 +135,6 @@ def _polynomial_leaves(root: HloInstruction) -> Iterator[HloInstruction]:
         if node in seen:
             continue
         seen.add(node)
-        if node.opcode in _OF_POLYNOMIALS or _changes_width(node):
+        if _is_inner(node):
             pending += node.operands
-        else:
-            yield node
+        yield node

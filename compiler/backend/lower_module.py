@@ -120,12 +120,26 @@ def lower_module(
     facts = {n: facts_of(r.instr, options.precision) for n, r in library.requests.items()}
     program.metadata[FACTS] = facts_text(facts)
     if exchange is not None:
-        _add_exchange(program, exchange)
+        _add_exchange(program, exchange, buffers.peak_bytes, chip)
     return LoweredModule(program, library, lower_main, kernels.remarks, kernels.timings)
 
 
-def _add_exchange(program: Program, exchange: ExchangePlan) -> None:
-    """The ways between cores, with the tables that kernels read of them."""
+def _add_exchange(program: Program, exchange: ExchangePlan, array_bytes: int, chip: Chip) -> None:
+    """The ways between cores, with the tables that kernels read of them.
+
+    What lies behind the arrays counts only once the kernels are made: there may be no room for it.
+    """
+    if exchange.end_bytes > chip.hbm_bytes:
+        summary = (
+            f"{program.metadata['module']} needs {exchange.end_bytes:,} bytes of HBM, "
+            f"the chip has {chip.hbm_bytes:,} (arrays {array_bytes:,}, partial sums and tables "
+            f"of exchanges {exchange.end_bytes - array_bytes:,})"
+        )
+        raise ResourceExhaustedError(
+            f"RESOURCE_EXHAUSTED: {summary}. Use a smaller batch, a narrower type or more chips.",
+            summary=summary,
+            needed_bytes=exchange.end_bytes,
+        )
     program.routes = exchange.routes
     program.constants += exchange.tables
     program.metadata["exchanges"] = exchange.exchange_text()

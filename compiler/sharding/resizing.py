@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from compiler.diagnostics import UnsupportedError
+from compiler.diagnostics import DeviceCountError
 from compiler.hlo.attributes import FrontendAttributes
 from compiler.hlo.escapes import quote, unquote
 from compiler.hlo.ir import HloInstruction, HloModule
@@ -18,13 +18,13 @@ _MESHES = "xla.sdy.meshes"
 def resize_mesh(module: HloModule, count: int) -> None:
     """Make a module's meshes ones of `count` devices; global shapes and names of axes stay.
 
-    What is to say of a single device is nothing. Raises UnsupportedError where shardings name devices
+    What is to say of a single device is nothing. Raises DeviceCountError where shardings name devices
     (GSPMD's ``sharding=`` without a mesh), where exchanges do, and where a mesh has no such size.
     """
     header = module.attrs.get("frontend_attributes")
     text = header.get(_MESHES) if isinstance(header, FrontendAttributes) else None
     if text is None or not isinstance(header, FrontendAttributes):
-        raise UnsupportedError(
+        raise DeviceCountError(
             f"HloModule {module.name}: its shardings are no mesh's, so it has one number of devices; "
             "export it with Shardy's meshes to put it on others"
         )
@@ -47,7 +47,7 @@ def resize_mesh(module: HloModule, count: int) -> None:
 def _refuse_named_devices(instr: HloInstruction) -> None:
     """What an exchange in a region of device-own shapes says is of one number of devices."""
     if any(instr.attrs.get(name) for name in ("replica_groups", "source_target_pairs")):
-        raise UnsupportedError(
+        raise DeviceCountError(
             f"%{instr.name}: {instr.opcode} names its devices, so the program has one number of them; "
             "export it anew for a slice of another size",
             instr.span,
@@ -66,6 +66,6 @@ def _resized(mesh: Mesh, count: int) -> Mesh:
         less //= gone
         axes.append((name, size // gone))
     if less > 1 or tuple(mesh.device_ids) not in ((), tuple(range(mesh.device_count))):
-        raise UnsupportedError(f"mesh @{mesh.name} of {dict(mesh.axes)} on {count} devices")
+        raise DeviceCountError(f"mesh @{mesh.name} of {dict(mesh.axes)} on {count} devices")
     first, size = axes[0]
     return replace(mesh, axes=((first, size * more), *axes[1:]), device_ids=())

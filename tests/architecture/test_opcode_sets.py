@@ -34,6 +34,10 @@ REASONS = {
         "add multiply negate subtract",
     ): "sums of polynomials of two arrays are a few products",
     (
+        "analysis/operation_marks.py",
+        "add subtract",
+    ): "a polynomial without them is one product",
+    (
         "passes/derived_stacks.py",
         "add multiply negate subtract",
     ): "what takes one vector operation, in any type",

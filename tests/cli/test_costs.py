@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 from pathlib import Path
 from typing import cast
@@ -33,7 +34,21 @@ def test_the_order_of_kernels_is_refused_where_none_are_listed(
 ) -> None:
     done = call("estimate", model, "--by", by, "--sort", "hbm")
     assert done.code == 2 and f"with --by {by} the dearest come first" in done.err
-    assert call("estimate", model, "--by", by, "--sort", "hbm", "--csv", "-").code == 0
+    assert call("estimate", model, "--by", by, "--sort", "hbm", "--csv", "-").code == 2
+
+
+@pytest.mark.parametrize("by", ["line", "op"])
+def test_csv_has_what_the_report_lists(call: Call, tmp_path: Path, by: str) -> None:
+    named, path = tmp_path / "net.mlir", tmp_path / "costs.csv"
+    named.write_text(LAYERS)
+    assert call("estimate", named, "--by", by, "--top", "all", "--csv", path).code == 0
+    rows = list(csv.DictReader(path.read_text().splitlines()))
+    report = compile(LAYERS).estimate()
+    wanted = {o.place if by == "line" else o.op_name for o in report.origin_costs}
+    assert {row[by] for row in rows} == wanted and any("net" in name for name in wanted)
+    cycles = [int(row["cycles"]) for row in rows]
+    assert cycles == sorted(cycles, reverse=True)
+    assert sum(cycles) == pytest.approx(sum(k.cycles for k in report.kernels), abs=len(rows))
 
 
 def test_a_number_of_rows_is_refused_where_a_tree_is_shown(call: Call, model: Path) -> None:

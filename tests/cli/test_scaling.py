@@ -37,6 +37,21 @@ def test_the_table(call: Call) -> None:
     assert refused.code == 2
 
 
+def test_efficiency_is_of_slices_of_one_chip(call: Call) -> None:
+    done = call("estimate", str(MODEL), "--target", "v5e,v5e:2x2,v6e")
+    rows = [line.split("│")[1:-1] for line in done.out.splitlines() if line.startswith("│")]
+    efficiencies = {row[0].strip(): row[4].strip() for row in rows}
+    assert efficiencies["v5e"] == "100.0%" and efficiencies["v5e:2x2"].endswith("%")
+    assert efficiencies["v6e"] == "-"
+
+
+def test_chips_that_stand_idle_are_told_of(call: Call, model: Path) -> None:
+    out = call("estimate", model, "--target", "v5e:4x2").out
+    assert "a program of one device: 7 other chips of the slice stand idle" in out
+    assert "stand idle" not in call("estimate", model).out
+    assert "stand idle" not in call("estimate", str(MODEL), "--target", "v5e:4x2").out
+
+
 def mesh_of(count: int) -> str | None:
     module = parse_model(MODEL.read_text(), MODEL.name)
     resize_mesh(module, count)

@@ -163,6 +163,44 @@ def test_the_smallest_slice_that_fits(call: Call, tmp_path: Path) -> None:
     assert done.code == 1 and "more chips do not help" in done.out
 
 
+def test_what_no_slice_would_mend_is_a_plain_error(call: Call, tmp_path: Path) -> None:
+    done = call("estimate", "nope", "--fit", "--json")
+    error = json.loads(done.out)["error"]
+    assert done.code == 1 and error["message"].startswith("cannot read nope")
+    assert done.err == f"error: {error['message']}\n"
+
+
+def test_memory_of_exchanges_counts_for_what_fits(call: Call, tmp_path: Path) -> None:
+    """Partial sums lie behind a program's arrays, which alone would fit."""
+    model = tmp_path / "sums.mlir"
+    array = "tensor<1024x1024xf32>"
+    left, right = (
+        "{sdy.sharding = #sdy.sharding<@mesh, [" + dims + "]>}"
+        for dims in ('{}, {"x"}', '{"x"}, {}')
+    )
+    model.write_text(
+        f"""module @sums attributes {{mhlo.num_partitions = 2 : i32}} {{
+  sdy.mesh @mesh = <["x"=2]>
+  func.func public @main(%a: {array} {left}, %b: {array} {right}) -> ({array} {right}) {{
+    %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0] : ({array}, {array}) -> {array}
+    return %0 : {array}
+  }}
+}}
+"""
+    )
+    chip = "v5e{hbm=11MiB}"
+    done = call("estimate", model, "--target", f"{chip}:2x1", "--json")
+    error = json.loads(done.out)["error"]
+    assert done.code == 1 and error["kind"] == "ResourceExhaustedError"
+    assert error["message"].startswith("RESOURCE_EXHAUSTED: sums needs 14,681,088 bytes of HBM")
+    assert "arrays 10,485,760, partial sums and tables of exchanges 4,195,328" in error["message"]
+    done = call("estimate", model, "--fit", "--target", chip, "--json")
+    trials = json.loads(done.out)["trials"]
+    assert [trial["devices"] for trial in trials] == [1, 2, 4, 8]
+    assert [bool(trial["needed_bytes"]) for trial in trials] == [True, True, True, False]
+    assert all(trial["problem"].startswith("sums needs ") for trial in trials[:-1])
+
+
 def test_a_bad_model_is_one_error_and_no_tables(call: Call, tmp_path: Path) -> None:
     bad = tmp_path / "bad.hlo"
     bad.write_text("HloModule m\n\nENTRY e { x = f32[8] parameter(0) ROOT y = f32[8] nope(x) }\n")

@@ -20,7 +20,9 @@ ONE_HOT_ROWS, ONE_HOT_COLUMNS = "one-hot rows", "one-hot columns"
 COLUMNS = "columns"
 """Of a gather: what it takes lies across the rows of its table, an element in each."""
 OUTER_SUM = "outer sum"
-"""Of a reduction: it sums products of the elements of two smaller arrays, each with each."""
+"""Of a reduction: it sums polynomials of the elements of two smaller arrays, each with each."""
+PRODUCTS = "products"
+"""Of such a reduction: what it sums are products alone, with no sum or difference in them."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 import click
 from rich.table import Table
 
-from compiler.diagnostics import CompileError
+from compiler.diagnostics import DeviceCountError, ResourceExhaustedError, UnsupportedError
 from runtime.executable import Executable
 from runtime.topology import Topology
 from tpuc.commands.models import named_topology
@@ -26,6 +26,8 @@ class Trial:
     hbm_bytes: int = 0
     seconds: float = 0.0
     problem: str = ""
+    needed_bytes: int = 0
+    """Of HBM that the chip has not; 0 where it fits, and where something else is in the way."""
 
 
 def slices(topology: Topology, family: str) -> Iterator[str]:
@@ -47,7 +49,7 @@ def fit(
         raise click.UsageError(f"--fit looks for a slice of a chip: name {topology.chip.name}")
     trials: list[Trial] = []
     for target in slices(topology, family):
-        trials.append(_tried(target, compiled, trips))
+        trials.append(_tried(target, compiled, trips, is_first=not trials))
         if not trials[-1].problem or _is_stuck(trials):
             break
     if as_json:
@@ -60,24 +62,24 @@ def fit(
 
 def _is_stuck(trials: list[Trial]) -> bool:
     """Whether another chip changed nothing: the program is of one device."""
-    return len(trials) > 1 and trials[-1].problem == trials[-2].problem
+    return len(trials) > 1 and trials[-1].needed_bytes == trials[-2].needed_bytes > 0
 
 
-def _tried(target: str, compiled: Callable[[str], Executable], trips: int) -> Trial:
+def _tried(
+    target: str, compiled: Callable[[str], Executable], trips: int, *, is_first: bool
+) -> Trial:
+    """What comes of a slice. Raises CompileError for what no other size would mend."""
     devices = len(named_topology(target).cores.chips)
     try:
         executable = compiled(target)
-    except CompileError as error:  # no room, or it cannot be cut that way: another size may do
-        return Trial(target, devices, problem=_in_short(error))
+    except ResourceExhaustedError as error:
+        return Trial(target, devices, problem=error.summary, needed_bytes=error.needed_bytes)
+    except UnsupportedError as error:  # it cannot be cut that way: in other parts it may
+        if is_first and not isinstance(error, DeviceCountError):
+            raise
+        return Trial(target, devices, problem=error.message.splitlines()[0])
     report = executable.estimate(trips)
     return Trial(target, executable.device_count, report.hbm_peak_bytes, report.seconds)
-
-
-def _in_short(error: CompileError) -> str:
-    """What is wrong, without the list of buffers."""
-    return (
-        error.message.splitlines()[0].partition(". Largest")[0].removeprefix("RESOURCE_EXHAUSTED: ")
-    )
 
 
 def _count(dims: list[int]) -> int:

@@ -27,6 +27,7 @@ from tpuc.commands.judging import Given, judge, print_json, tolerance_of
 from tpuc.commands.models import Choices, compiled_or_loaded, several_targets, worker_choice
 from tpuc.commands.oracle import evaluated_anew
 from tpuc.commands.terminal import quiet, warn_of_made_up, working, writable
+from tpuc.cost_csv import costs_as_csv
 from tpuc.scaling_table import print_scaling, scaling_point
 
 Array = npt.NDArray[np.generic]
@@ -197,8 +198,7 @@ class _Shown:
         """Refuse before any long work what cannot be done."""
         if self.tokens is not None and self.prices is None:
             raise click.UsageError("--tokens are for their price: give --prices too")
-        is_of_kernels = self.by == "kernel" or self.csv_file is not None
-        if self.listing.sort != _SHOWN.sort and not is_of_kernels:
+        if self.listing.sort != _SHOWN.sort and self.by != "kernel":
             raise click.UsageError(
                 f"--sort is the order of kernels: with --by {self.by} the dearest come first"
             )
@@ -230,13 +230,20 @@ class _Shown:
         self._write_csv(report)
         if self.csv_file != "-":
             price = self._price(executable, report)
-            tables.print_report(report, model, seed, self.by, self.listing, price)
+            chips = executable.device.topology.chip_count
+            idle = chips - 1 if executable.device_count == 1 else 0
+            tables.print_report(report, model, seed, self.by, self.listing, price, idle)
 
     def _write_csv(self, report: Report) -> None:
         if self.csv_file == "-":
-            click.echo(tables.kernels_as_csv(report, self.listing), nl=False)
+            click.echo(self._csv(report), nl=False)
         elif self.csv_file is not None:
-            write_whole(self.csv_file, tables.kernels_as_csv(report, self.listing).encode())
+            write_whole(self.csv_file, self._csv(report).encode())
+
+    def _csv(self, report: Report) -> str:
+        if self.by == "kernel":
+            return tables.kernels_as_csv(report, self.listing)
+        return costs_as_csv(report, self.by, self.listing.top)
 
     def _price(self, executable: Executable, report: Report) -> tables.Price | None:
         if self.prices is None:
@@ -256,7 +263,7 @@ def scaling(
         executable = compiled_or_loaded(model, chosen, options)
         with working(f"estimating on {chosen.target}"):
             report = executable.estimate(trips)
-        points.append(scaling_point(report, executable.device_count))
+        points.append(scaling_point(report, executable.device_count, executable.device.chip.name))
     if as_json:
         print(json.dumps({"model": model, "targets": [asdict(point) for point in points]}))
     else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from compiler.diagnostics import UnsupportedError
+from compiler.diagnostics import DeviceCountError, UnsupportedError
 from compiler.hlo.call_graph import drop_unreachable, reachable
 from compiler.hlo.dtypes import U32
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
@@ -197,7 +197,7 @@ def _note(instr: Instr) -> Instr | None:
     if instr.custom_call_target not in NOTES:
         return None
     if not _has_operand_shapes(instr):
-        raise UnsupportedError(
+        raise DeviceCountError(
             f"%{instr.name}: {instr.attrs['custom_call_target']} enters or leaves a part that is written for "
             "each device of a mesh (shard_map, sdy.manual_computation); compile for a slice of as many "
             "chips, as in --target v5e-8 or tpuc.compile(..., target='v5e-8')",

@@ -113,6 +113,18 @@ def test_another_way_saves_about_what_is_promised(rule: str, slow: str, better: 
     assert not of_causes & _rules(report).keys(), "the causes of what would go are not advised of"
 
 
+def test_sums_of_pairs_name_the_product_that_makes_them() -> None:
+    text = _distances(512, 512, 128)
+    assert "sum (x-y)^2" in _rules(_estimate(text))["sums of pairs"].remedy
+    other = _rules(
+        _estimate(
+            text.replace("subtract(a, b)", "multiply(a, b)").replace("multiply(d, d)", "negate(d)")
+        )
+    )
+    assert "sum x*y = x @ y.T" in other["sums of pairs"].remedy
+    assert "(x-y)" not in other["sums of pairs"].remedy
+
+
 def test_what_looks_like_another_way_and_is_none() -> None:
     """A comparison with a number that does not count along the sum, or of another order; an exponential."""
     text = _one_hot(512, 4096, 128, 0)
