@@ -84,6 +84,10 @@ class UnsupportedError(CompileError):
     """A valid operation that tpuc does not run; the message names it and says what to do."""
 
 
+class UnreadableFileError(CompileError):
+    """A file that the user names is not there, or the system does not let it be read."""
+
+
 class DeviceCountError(UnsupportedError):
     """The program is not one of as many devices as the target has, and cannot be put on as many."""
 

@@ -10,7 +10,7 @@ from typing import overload
 
 import numpy.typing as npt
 
-from compiler.diagnostics import CompileError
+from compiler.diagnostics import CompileError, UnreadableFileError
 from compiler.frontends.recognition import is_binary, is_model_text
 from compiler.options import CompileOptions
 from runtime.buffer import Array
@@ -26,6 +26,7 @@ from runtime.spreads import slice_of
 from runtime.topology import Topology, slice_name
 from runtime.workers import WorkerChoice, spread_over
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.container import MAGIC
 from tpu_sim.isa.errors import ProgramError, TargetError, TpuxError
 from tpu_sim.isa.program import Program
 
@@ -167,7 +168,9 @@ def read_source(source: str | bytes | Path) -> tuple[str | bytes | None, str]:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise CompileError(f"cannot read {path}: {error.strerror}") from error
+        raise UnreadableFileError(f"cannot read {path}: {error.strerror}") from error
+    if data.startswith(MAGIC):
+        raise CompileError(f"{path} is a compiled program: give it a name that ends with .tpux")
     try:
         return (data if is_binary(data) else data.decode("utf-8")), str(path)
     except UnicodeDecodeError as error:

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from compiler.diagnostics import CompileError
+from compiler.diagnostics import CompileError, UnreadableFileError
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import Program
 from tpu_sim.machine.result import ExecutionResult
@@ -75,7 +75,7 @@ def read_prices(path: str | Path) -> dict[str, float]:
     try:
         data = Path(path).read_bytes()
     except OSError as error:
-        raise CompileError(f"cannot read {path}: {error.strerror}") from error
+        raise UnreadableFileError(f"cannot read {path}: {error.strerror}") from error
     return parse_prices(data, str(path))
 
 

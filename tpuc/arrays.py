@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from compiler.diagnostics import CompileError
+from compiler.diagnostics import CompileError, UnreadableFileError
 from compiler.hlo.shape import ArrayShape
 from tpu_sim.isa.files import fill_whole
 
@@ -45,7 +45,7 @@ def loaded(path: str, prefix: str, shapes: Sequence[ArrayShape]) -> Iterator[Arr
     except _DAMAGED as error:
         raise CompileError(f"cannot read {path}: damaged, or no .npz file ({error})") from error
     except OSError as error:
-        raise CompileError(f"cannot read {path}: {error.strerror or error}") from error
+        raise UnreadableFileError(f"cannot read {path}: {error.strerror or error}") from error
 
 
 def _expect_no_more(path: str, archive: zipfile.ZipFile, prefix: str, count: int) -> None:

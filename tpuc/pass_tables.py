@@ -11,7 +11,7 @@ from rich.table import Table
 
 from compiler.passes.pass_manager import FunctionPass, Pass, PassTiming
 from compiler.passes.pipeline import ON_REQUEST, PARTITIONING, PASSES, PIPELINE
-from tpuc.tables import heading
+from tpuc.tables import heading, shown_name
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def print_passes(console: Console) -> None:
 def print_timings(console: Console, model: str, timings: Sequence[PassTiming]) -> None:
     """The passes that changed a model, with what they counted and said."""
     changed = [timing for timing in timings if timing.is_changed]
-    heading(console, f"{len(changed)} of {len(timings)} passes changed {model}")
+    heading(console, f"{len(changed)} of {len(timings)} passes changed {shown_name(model)}")
     table = Table()
     table.add_column("pass")
     table.add_column("ms", justify="right")

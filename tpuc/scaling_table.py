@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich.table import Table
 
 from runtime.report import Report
-from tpuc.tables import console, heading, printed_bytes, printed_seconds
+from tpuc.tables import console, heading, printed_bytes, printed_seconds, shown_name
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def is_comparable(point: ScalingPoint, first: ScalingPoint) -> bool:
 def print_scaling(points: Sequence[ScalingPoint], model: str) -> None:
     """A row for each target; efficiency is against the first one, of slices of its chip."""
     out = console()
-    heading(out, f"{model} on several targets")
+    heading(out, f"{shown_name(model)} on several targets")
     table = Table()
     for column in (
         "target",

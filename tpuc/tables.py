@@ -61,6 +61,11 @@ def console() -> Console:
     return Console(width=120, markup=False, emoji=False)
 
 
+def shown_name(model: str) -> str:
+    """What a model is called above a table: ``-`` is standard input."""
+    return "standard input" if model == "-" else model
+
+
 def heading(console: Console, text: str) -> None:
     """The line above a table that names a file. A table's own title is broken at the table's
     width, in the middle of a long path; this line can be copied whole."""
@@ -83,7 +88,7 @@ def print_report(
     out = console()
     if random_seed is not None:
         out.print(f"inputs: random, seed {random_seed} (give your own with --inputs)")
-    heading(out, f"{model} on {report.target}")
+    heading(out, f"{shown_name(model)} on {report.target}")
     if idle_chips:
         stand = (
             "1 other chip of the slice stands"

@@ -62,6 +62,34 @@ def test_standard_input_that_is_no_model_is_refused() -> None:
     assert done.stderr == "error: standard input holds no HLO or StableHLO\n"
 
 
+def test_standard_input_is_called_so(model: Path) -> None:
+    text = model.read_text()
+    assert "standard input on v5e" in _piped(text, "estimate", "-").stdout
+    assert "passes changed standard input" in _piped(text, "passes", "-").stdout
+
+
+def test_a_program_where_a_model_is_wanted_is_called_one(
+    call: Call, program: Path, tmp_path: Path
+) -> None:
+    misnamed = tmp_path / "program.hlo"
+    misnamed.write_bytes(program.read_bytes())
+    assert f"{misnamed} is a compiled program" in call("estimate", misnamed).err
+    with program.open("rb") as piped:
+        done = subprocess.run(
+            [sys.executable, "-m", "tpuc", "estimate", "-"],
+            stdin=piped, capture_output=True, text=True, cwd=ROOT, check=False,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr == ("error: standard input holds a compiled program: name its .tpux file\n")
+
+
+def test_a_file_that_cannot_be_read_is_an_error_of_its_own_kind(call: Call, model: Path) -> None:
+    for arguments in (["none.hlo"], [model, "--prices", "none.toml"]):
+        error = json.loads(call("estimate", *arguments, "--json").out)["error"]
+        assert error["kind"] == "UnreadableFileError"
+        assert error["message"] == f"cannot read {arguments[-1]}: No such file or directory"
+
+
 def test_an_error_is_json_for_who_asked_for_json(call: Call, tmp_path: Path) -> None:
     path = tmp_path / "bad.hlo"
     path.write_text(MODEL.replace("add(x, x)", "add(x x)"))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from compiler.diagnostics import CompileError
+from compiler.diagnostics import CompileError, UnreadableFileError
 from runtime.machines import MachineOptions
 from tpuc.commands.judging import Given
 from tpuc.commands.models import Choices, compiled_or_loaded
@@ -53,6 +53,6 @@ def _script(path: str | None) -> list[str]:
     try:
         return Path(path).read_text(encoding="utf-8").splitlines()
     except OSError as error:
-        raise CompileError(f"cannot read {path}: {error.strerror}") from error
+        raise UnreadableFileError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise CompileError(f"cannot read {path}: it is no UTF-8 text") from error

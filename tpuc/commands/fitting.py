@@ -14,7 +14,7 @@ from compiler.diagnostics import DeviceCountError, ResourceExhaustedError, Unsup
 from runtime.executable import Executable
 from runtime.topology import Topology
 from tpuc.commands.models import named_topology
-from tpuc.tables import console, heading, printed_bytes, printed_seconds
+from tpuc.tables import console, heading, printed_bytes, printed_seconds, shown_name
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def _count(dims: list[int]) -> int:
 
 def _print(model: str, trials: list[Trial]) -> None:
     out = console()
-    heading(out, f"{model}: the smallest slice that it fits")
+    heading(out, f"{shown_name(model)}: the smallest slice that it fits")
     table = Table()
     for column in ("target", "devices", "HBM a device", "time", ""):
         table.add_column(column, justify="left" if column in ("target", "") else "right")

@@ -24,6 +24,7 @@ from runtime.topology import Topology, parse_target
 from runtime.workers import WorkerChoice
 from tpu_sim.isa.chip_settings import SettingError, parse_setting, with_settings
 from tpu_sim.isa.chips import Chip, ChipError
+from tpu_sim.isa.container import MAGIC
 from tpu_sim.isa.errors import TargetError
 from tpuc.commands.terminal import compiling, quiet, warn_of_f32
 from tpuc.own_lines import text_file
@@ -86,6 +87,8 @@ def standard_input() -> str | bytes:
     data = sys.stdin.buffer.read()
     if is_binary(data):
         return data
+    if data.startswith(MAGIC):
+        raise CompileError("standard input holds a compiled program: name its .tpux file")
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
