@@ -23,7 +23,7 @@ from runtime.program_store import Compilation, executable_of, read_checked
 from runtime.sharded_array import ShardedArray, put_sharded
 from runtime.slice_executable import SliceExecutable
 from runtime.spreads import slice_of
-from runtime.topology import Topology, slice_name
+from runtime.topology import Topology, no_target, slice_name
 from runtime.workers import WorkerChoice, spread_over
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.container import MAGIC
@@ -139,13 +139,19 @@ def _devices_in(
 def _devices_of(target: str | Chip | Device | Sequence[Device]) -> Sequence[Device]:
     if isinstance(target, Device):
         return [target]
-    return client_for(target).devices if isinstance(target, str | Chip) else target
+    if isinstance(target, str | Chip):
+        return client_for(target).devices
+    given: Sequence[object] = target if isinstance(target, Sequence) else []
+    devices = [device for device in given if isinstance(device, Device)]
+    if not devices or len(devices) < len(given):
+        raise no_target(target)
+    return devices
 
 
 def _unless_default(target: str | Chip | Device | Sequence[Device]) -> str | Chip | Device | None:
     if target == DEFAULT_TARGET:
         return None
-    return target if isinstance(target, str | Chip | Device) else target[0]
+    return target if isinstance(target, str | Chip | Device) else _devices_of(target)[0]
 
 
 def _expect_precision(executable: Executable, precision: str | None) -> None:

@@ -27,6 +27,9 @@ _CLOUD_SLICES = {
         "8x16x16", "16x16x16", "16x16x24"),
 }  # fmt: skip
 """The shapes that the cloud gives out by number, by dimensions of a chip's network (Cloud TPU docs)."""
+_TARGETS = (
+    "a name such as 'v5e', 'v5e:4x2' or 'my.toml', a tpuc.Chip, a device or several of one slice"
+)
 _KINDS = {
     "v2": "TPU v2", "v3": "TPU v3",
     "v4": "TPU v4", "v5e": "TPU v5 lite", "v5p": "TPU v5", "v6e": "TPU v6 lite", "7x": "TPU7x",
@@ -87,9 +90,11 @@ def slice_name(chip: str, dims: Sequence[int]) -> str:
 
 def parse_target(target: str | Chip) -> Topology:
     """The topology that a target names, or one chip of this kind; raises `ChipError` for one that there is
-    none of."""
+    none of, `TypeError` for what is neither."""
     if isinstance(target, Chip):
         return Topology(consistent(target))
+    if not isinstance(target, str):
+        raise no_target(target)
     found = _SLICE.fullmatch(target)
     if found is not None:
         return _slice_of(load_chip(found["chip"]), found["dims"], target)
@@ -100,6 +105,11 @@ def parse_target(target: str | Chip) -> Topology:
     if cloud is None or target.endswith(".toml"):
         return Topology(load_chip(target))
     return _cloud_slice(load_chip(cloud["chip"]), int(cloud["count"]), target)
+
+
+def no_target(target: object) -> TypeError:
+    """The error that says what a target is."""
+    return TypeError(f"target {target!r}: want {_TARGETS}")
 
 
 def _slice_of(chip: Chip, text: str, target: str) -> Topology:

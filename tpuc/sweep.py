@@ -27,7 +27,7 @@ from runtime.client import client_of
 from runtime.tasks import call_on_workers
 from runtime.topology import Topology, parse_target
 from runtime.workers import WorkerChoice
-from tpu_sim.isa.chip_settings import Setting, SettingError, parse_setting, with_settings
+from tpu_sim.isa.chip_settings import Setting, SettingError, parse_setting, unit_of, with_settings
 from tpu_sim.isa.chips import ChipError
 from tpu_sim.isa.source_digest import source_digest
 
@@ -88,8 +88,11 @@ def parse_values(text: str) -> SweptValues:
     values = [value.strip() for value in setting.value.split(",")]
     if not all(values):
         raise SettingError(f"setting {text!r}: want KEY=VALUE,VALUE..")
-    unit = values[-1].lstrip("+-.0123456789")
-    plain = [value + unit if value[-1].isdigit() else value for value in values]
+    try:
+        units = [unit_of(value) for value in values]
+    except ValueError as error:
+        raise SettingError(f"setting {text!r}: {error}") from None
+    plain = [v if unit else v + units[-1] for v, unit in zip(values, units, strict=True)]
     if len(set(plain)) < len(plain):
         raise SettingError(f"setting {text!r}: a value is given twice")
     return SweptValues(setting.key, tuple(plain))

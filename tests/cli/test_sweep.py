@@ -26,6 +26,9 @@ TWO = [parse_values("a=1,2"), parse_values("b=8,16MiB")]
 def test_values_share_the_last_ones_unit() -> None:
     assert parse_values("vmem=8,1GiB,128MiB").values == ("8MiB", "1GiB", "128MiB")
     assert parse_values("vregs=16,32").values == ("16", "32")
+    assert parse_values("clock=1e9,2e9").values == ("1e9", "2e9")
+    with pytest.raises(SettingError, match=r"setting 'vmem=1,2,x': 'x' is no quantity"):
+        parse_values("vmem=1,2,x")
     with pytest.raises(SettingError, match="given twice"):
         parse_values("vmem=8,8MiB")
     with pytest.raises(SettingError, match="a parameter is set twice"):
@@ -84,6 +87,18 @@ def test_a_sweep_is_a_table_a_file_and_resumes(call: Call, model: Path, tmp_path
     assert again == found and len(kept.read_text().splitlines()) == 4
     whole = kept.read_text().splitlines()[3]
     assert json.loads(whole) == json.loads(lines[2]), "not joined to the line that was cut off"
+
+
+def test_a_chip_file_says_a_change_as_set_does(call: Call, model: Path, tmp_path: Path) -> None:
+    chip = tmp_path / "mine.toml"
+    chip.write_text('base = "v5e"\nclock = "2GHz"\nhbm_bandwidth = "1.2TB/s"\n')
+    by_file = json.loads(call("estimate", model, "--target", chip, "--json").out)
+    settings = ["--set", "clock=2GHz", "--set", "hbm_bandwidth=1.2TB/s"]
+    by_name = json.loads(call("estimate", model, *settings, "--json").out)
+    assert by_file["cycles"] == by_name["cycles"] and by_file["target"] == "mine"
+    chip.write_text('base = "v5e"\nclock = "2GHz"\nname = "v5e"\n')
+    refused = call("estimate", model, "--target", chip)
+    assert refused.code == 2 and "give it a name of its own in the file" in refused.err
 
 
 def test_what_is_kept_of_another_chip_file_is_not_taken(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -78,10 +79,31 @@ def test_a_file_is_what_it_says_now_and_finds_its_base_beside_it(
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("mxu_count = 4", r"parameter mxu_count: want \{value"),
+        ("mxu_count = true", "parameter mxu_count: want a number, a quantity such as '32MiB', or"),
+        ("mxu_count = [4]", "parameter mxu_count: want a number"),
+        ("mxu_count = {valeu = 4}", "parameter mxu_count: valeu is unknown, did you mean value"),
+        ("slots = 4", r"parameter slots: want a table, \[slots\]"),
+        (
+            "[slots]\nvaul = 4",
+            r"setting slots\.vaul=4: unknown parameter, did you mean slots\.valu",
+        ),
+        ('nmae = "mine"', "parameter nmae is unknown, did you mean name"),
+        ('vmen = "32MiB"', "wrong.toml: setting vmen=32MiB: unknown parameter, did you mean vmem"),
+        ('vmem = "32XB"', "setting vmem=32XB: unit 'XB': want one of B, kB"),
+        ('vmem = "32MiB"\nvmem_bytes = 1048576', "vmem and vmem_bytes both set vmem_bytes"),
+        ("clock = 1e308", "setting clock=1e\\+308: what follows from it is no number"),
+        ("hbm_bandwidth = 1.2", "setting hbm_bandwidth=1.2: want a unit, one of B/s, kB/s"),
+        ("mxu_count = 8\nslots.mxu = 4", r"parameter slots\.mxu: 4, want 8 or more"),
+        (
+            'clock = "2GHz"\nhbm_bytes_per_cycle = 546',
+            "hbm_bytes_per_cycle: 546, want at most hbm_p",
+        ),
         ('mxu_count = { value = 4, provenance = "guess" }', "provenance 'guess'"),
         ('mxu_count = { value = 4, provenance = "published" }', "want its source"),
-        ('mxu_cuont = { value = 4, provenance = "assumed" }', "parameter mxu_cuont is unknown"),
+        (
+            'mxu_cuont = { value = 4, provenance = "assumed" }',
+            "mxu_cuont=4: unknown parameter, did you mean mxu_count",
+        ),
         ('mxu_count = { value = -4, provenance = "assumed" }', "-4 is out of range"),
         ("mxu_count = ", "not a TOML file"),
         (
@@ -133,7 +155,12 @@ def test_a_wrong_file_names_the_parameter(tmp_path: Path, line: str, message: st
 def test_a_missing_parameter_is_named(tmp_path: Path) -> None:
     path = tmp_path / "part.toml"
     path.write_text('name = "part"\n[slots]\n[latencies]\n')
-    with pytest.raises(ChipError, match="parameter call_overhead_cycles is missing"):
+    with pytest.raises(
+        ChipError, match="parameter call_overhead_cycles is missing: a file without base"
+    ):
+        load_chip(str(path))
+    path.write_text('bse = "v5e"\nvmem = "32MiB"\n')
+    with pytest.raises(ChipError, match="parameter bse is unknown, did you mean base"):
         load_chip(str(path))
 
 
@@ -169,3 +196,47 @@ def test_a_changed_chip_is_not_called_as_the_one_it_was_made_of(tmp_path: Path) 
         path.write_text(line)
         assert load_chip(str(path)).name == called
         assert load_chip(f"{path}{{clock=2GHz}}").name == f"{called}{{clock=2GHz}}"
+
+
+@pytest.mark.parametrize(
+    ("line", "settings"),
+    [
+        ('vmem = "32MiB"', "vmem=32MiB"),
+        ("vmem_bytes = 33554432", "vmem=32MiB"),
+        ('vmem = {value = "32MiB", provenance = "assumed"}', "vmem=32MiB"),
+        ('clock = "2GHz"', "clock=2GHz"),
+        ('clock_hz = {value = 2e9, provenance = "assumed"}', "clock=2GHz"),
+        ('hbm_bandwidth = "1.2TB/s"\nclock = "2GHz"', "hbm_bandwidth=1.2TB/s,clock=2GHz"),
+        ("mxu_count = 8", "mxu_count=8"),
+        ('latencies.eup = "20ns"\n[slots]\nvalu = 8', "latencies.eup=20ns,slots.valu=8"),
+    ],
+)
+def test_a_file_changes_a_chip_as_settings_do(tmp_path: Path, line: str, settings: str) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(f'base = "v5e"\n{line}\n')
+    want = replace(load_chip(f"v5e{{{settings}}}"), name="mine")
+    assert load_chip(str(path)) == want != replace(load_chip("v5e"), name="mine")
+
+
+def test_a_file_says_where_its_numbers_are_from(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        'base = "v5e"\nclock = {value = "2GHz", provenance = "published", source = "a paper"}\n'
+        'vmem = "32MiB"\nvregs = {value = 32, provenance = "assumed"}\ndma_latency_cycles = 100\n'
+    )
+    chip = load_chip(str(path))
+    assert chip.spec["clock_hz"] == "published (a paper)" and chip.spec["vregs"] == "assumed"
+    assert chip.spec["vmem_bytes"] == "set (set in mine.toml)"
+    assert chip.spec["hbm_bytes_per_cycle"] == "set (follows from the clock, 2 GHz)"
+    assert chip.dma_latency_cycles == 100, "what the file says does not follow from the clock"
+
+
+@pytest.mark.parametrize("name", ["v5e", "v6e", "v5litepod", "v5e{vmem=16MiB}"])
+def test_a_file_of_another_chip_has_no_known_name(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(f'base = "v5e"\nname = "{name}"\nvmem = "32MiB"\n')
+    message = "has another .* than this chip: give it a name of its own in the file"
+    with pytest.raises(ChipError, match=message):
+        load_chip(str(path))
+    path.write_text('base = "v5e"\nname = "v5e{vmem=32MiB}"\nvmem = "32MiB"\n')
+    assert load_chip(str(path)) == load_chip("v5e{vmem=32MiB}")

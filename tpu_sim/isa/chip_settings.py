@@ -10,7 +10,9 @@ words people think in:
     mxu_count      the slots that feed the MXUs grow with it
 
 Sizes take B, kB, MB, GB, TB, KiB, MiB, GiB; rates these per second; times ns, us, ms, s; the clock Hz, kHz,
-MHz, GHz. A number without a unit is in the unit of the chip file: bytes, cycles, bytes per cycle, Hz.
+MHz, GHz. A number without a unit is in the unit of the chip file: bytes, cycles, bytes per cycle, Hz;
+the bandwidths, which are no parameters of it, want one. A chip file with a ``base`` is read by the same
+rules (`chip_files`).
 """
 
 from __future__ import annotations
@@ -42,6 +44,11 @@ _OUTSIDE_THE_CORE = (
 """Times that HBM, the host and the links take: fitted or published in ns."""
 _HBM_RATES = ("hbm_peak_bytes_per_cycle", "hbm_bytes_per_cycle")
 _ICI_RATES = ("ici_peak_bytes_per_cycle", "ici_bytes_per_cycle")
+_WORDS = {
+    "clock": "clock_hz", "hbm": "hbm_bytes", "vmem": "vmem_bytes", "smem": "smem_words",
+    "hbm_bandwidth": "hbm_peak_bytes_per_cycle", "ici_bandwidth": "ici_peak_bytes_per_cycle",
+}  # fmt: skip
+"""What people think in, and the parameter that each sets."""
 
 
 class SettingError(ValueError):
@@ -50,10 +57,12 @@ class SettingError(ValueError):
 
 @dataclass(frozen=True)
 class Setting:
-    """One parameter and what it is set to, as written."""
+    """One parameter and what it is set to, as written; whence the value is known."""
 
     key: str
     value: str
+    provenance: str = "set"
+    source: str = "set by hand"
 
     def __str__(self) -> str:
         return f"{self.key}={self.value}"
@@ -109,17 +118,35 @@ def named(base: str, settings: Iterable[Setting]) -> str:
 
 
 def apply_settings(tree: Tree, settings: Iterable[Setting]) -> Tree:
-    """The tree of a chip file with settings applied, the clock first.
+    """The tree of a chip file with settings applied, in whatever order they are given.
 
-    Entries that change are of provenance ``set``; those that follow from others say so.
+    Entries that are set have the provenance of their setting; those that follow from others are of
+    provenance ``set`` and say so. What is set by itself does not follow from another.
+    Raises SettingError with what is wrong, also where two settings are of one parameter.
     """
     editor = _Editor(tree)
-    for setting in sorted(settings, key=lambda s: s.key not in ("clock", "clock_hz")):
+    ordered = sorted(settings, key=_turn)
+    by_parameter: dict[str, str] = {}
+    for setting in ordered:
+        parameter = _WORDS.get(setting.key, setting.key)
+        other = by_parameter.setdefault(parameter, setting.key)
+        if other != setting.key:
+            raise SettingError(f"{other} and {setting.key} both set {parameter}: want one of them")
+    for setting in ordered:
         try:
             editor.apply(setting)
         except ValueError as error:
             raise SettingError(f"setting {setting}: {error}") from None
+        except ArithmeticError:  # of a huge number, or of a chip file that has 0 for what is scaled
+            raise SettingError(f"setting {setting}: what follows from it is no number") from None
     return editor.tree
+
+
+def _turn(setting: Setting) -> tuple[int, str]:
+    """The clock, by which times are counted, then what others follow from, then the rest."""
+    if setting.key in ("clock", "clock_hz"):
+        return 0, setting.key
+    return (1 if setting.key in (*_WORDS, "mxu_count") else 2), setting.key
 
 
 class _Editor:
@@ -129,6 +156,7 @@ class _Editor:
         self.tree: Tree = {
             key: dict(value) if isinstance(value, dict) else value for key, value in tree.items()
         }
+        self._known_by = Setting("", "")  # whence what is written now is known
         self._words: dict[str, Callable[[str], None]] = {
             "clock": self._clock,
             "clock_hz": self._clock,
@@ -142,6 +170,7 @@ class _Editor:
 
     def apply(self, setting: Setting) -> None:
         """Raises ValueError with what is wrong."""
+        self._known_by = setting
         if setting.key in self._words:
             self._words[setting.key](setting.value)
             return
@@ -173,6 +202,8 @@ class _Editor:
         if clock <= 0:
             raise ValueError("want a clock above 0")
         self._write("clock_hz", clock)
+        if clock == before:
+            return
         follows = f"follows from the clock, {clock / 1e9:g} GHz"
         for key in _OUTSIDE_THE_CORE:
             self._write(key, round(self._read(key) * clock / before), follows)
@@ -180,6 +211,8 @@ class _Editor:
             self._write(key, self._read(key) * before / clock, follows)
 
     def _bandwidth(self, text: str, peak: str, got: str) -> None:
+        if not unit_of(text):
+            raise ValueError(f"want a unit, one of {', '.join(_RATES)}")
         share = self._read(got) / self._read(peak)
         rate = self._per_cycle(text)
         self._write(peak, rate)
@@ -200,31 +233,45 @@ class _Editor:
 
     def _read(self, key: str) -> float:
         entry = self._entry(key)
-        assert isinstance(entry, dict)
-        return float(entry["value"])
+        value = entry.get("value") if isinstance(entry, dict) else None
+        if not isinstance(value, int | float):
+            raise ValueError(f"the chip that it changes has no number for {key}")
+        return float(value)
 
     def _entry(self, key: str) -> object:
         table, _, inner = key.rpartition(".")
-        holder = self.tree[table] if table else self.tree
-        assert isinstance(holder, dict)
-        return holder[inner]
+        holder = self.tree.get(table) if table else self.tree
+        return holder.get(inner) if isinstance(holder, dict) else None
 
-    def _write(self, key: str, value: float, source: str = "set by hand") -> None:
+    def _write(self, key: str, value: float, follows: str = "") -> None:
+        """Write a value of the setting's own, or one that follows from it and why."""
         table, _, inner = key.rpartition(".")
-        holder = self.tree[table] if table else self.tree
+        holder = self.tree.get(table) if table else self.tree
         assert isinstance(holder, dict)
-        holder[inner] = {"value": value, "provenance": "set", "source": source}
+        setting = self._known_by
+        provenance, source = ("set", follows) if follows else (setting.provenance, setting.source)
+        holder[inner] = {"value": value, "provenance": provenance, "source": source}
+
+
+def unit_of(text: str) -> str:
+    """The unit of a quantity, empty for a plain number; raises ValueError for text that is neither."""
+    return _quantity(text)["unit"]
+
+
+def _quantity(text: str) -> re.Match[str]:
+    found = _QUANTITY.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(
+            f"{text!r} is no quantity: want a number, with a unit or without (16MiB, 1.2TB/s, 940MHz, 500ns)"
+        )
+    return found
 
 
 def _measured(
     text: str, units: dict[str, float] | dict[str, int], scale: Callable[[float], float] = float
 ) -> float:
     """A number, or a quantity in one of the units, which `scale` then turns into the file's unit."""
-    found = _QUANTITY.fullmatch(text.strip())
-    if found is None:
-        raise ValueError(
-            f"{text!r} is no quantity: want a number, with a unit or without (16MiB, 1.2TB/s, 940MHz, 500ns)"
-        )
+    found = _quantity(text)
     number, unit = float(found["number"]), found["unit"]
     if not math.isfinite(number):
         raise ValueError(f"{text!r} is beyond what a number can be")

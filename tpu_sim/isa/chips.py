@@ -3,8 +3,9 @@
 A chip file holds one table per parameter, ``key = {value = .., provenance = .., source = ..}``.
 ``provenance`` is ``published`` (then `source` says where), ``fitted`` (to which points), ``assumed``,
 or ``set`` by whoever changed the chip. A file may start from another chip: ``base = "v5e"`` and only
-what differs. A name may be followed by changes, ``v5e{vmem=32MiB}`` (`chip_settings`). One `Chip`
-describes one TensorCore, which is what a program runs on.
+what differs (`chip_files`). A name may be followed by changes, ``v5e{vmem=32MiB}``: one set of rules
+(`chip_settings`) says for both what follows from what. One `Chip` describes one TensorCore, which is
+what a program runs on.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from pathlib import Path
 
+from tpu_sim.isa.chip_files import TABLES as _TABLES
+from tpu_sim.isa.chip_files import check_words, settings_of
 from tpu_sim.isa.chip_limits import complaints, units_of_mxu
 from tpu_sim.isa.chip_settings import Setting, SettingError, apply_settings, named, split_settings
 from tpu_sim.isa.geometry import UNIT_DIM
@@ -24,7 +27,6 @@ from tpu_sim.isa.rows import mxu as _mxu_rows
 _DATA = Path(__file__).parent / "chip_data"
 _ALIASES = {"tpu7x": "7x", "v7x": "7x", "v5litepod": "v5e", "v5p-core": "v5p"}
 _PROVENANCES = ("published", "fitted", "assumed", "set")
-_TABLES = ("slots", "latencies")
 _PASS_FLOPS = 2 * 16 * UNIT_DIM * UNIT_DIM
 
 assert _mxu_rows.VMATMUL.name in ROWS  # the table is full: latency classes are read from it below
@@ -171,7 +173,12 @@ def load_chip(name_or_path: str) -> Chip:
     except SettingError as error:
         raise ChipError(str(error)) from None
     if _is_file_name(base):
-        return _chip_from(_changed(_read_tree(base, ()), settings), str(name_or_path))
+        chip = _chip_from(_changed(_read_tree(base, ()), settings), str(name_or_path))
+        if differs := _passes_for_another(chip):
+            raise ChipError(
+                f'{name_or_path}: {differs}: give it a name of its own in the file (name = "mine")'
+            )
+        return chip
     return _shipped(base, settings)
 
 
@@ -185,15 +192,30 @@ def consistent(chip: Chip) -> Chip:
     }
     for complaint in complaints(scalars, {table: getattr(chip, table) for table in _TABLES}):
         raise ChipError(f"chip {chip.name}: {complaint}")
-    base = split_settings(chip.name)[0]
-    known = load_chip(chip.name) if base in chip_names() else chip
-    for f in fields(Chip):
-        if f.compare and getattr(known, f.name) != getattr(chip, f.name):
-            raise ChipError(
-                f"{chip.name} has another {f.name} than this chip: give it a name of its own "
-                '(dataclasses.replace(chip, name="mine", ..))'
-            )
+    if differs := _passes_for_another(chip):
+        raise ChipError(
+            f'{differs}: give it a name of its own (dataclasses.replace(chip, name="mine", ..))'
+        )
     return chip
+
+
+def _passes_for_another(chip: Chip) -> str:
+    """What tells a chip from the one of its name that comes with the package; empty if nothing does."""
+    try:
+        base = split_settings(chip.name)[0]
+    except SettingError as error:
+        raise ChipError(f"name {chip.name!r}: {error}") from None
+    if not _is_known(base):
+        return ""
+    known = load_chip(chip.name)
+    for f in fields(Chip):
+        if f.compare and f.name != "name" and getattr(known, f.name) != getattr(chip, f.name):
+            return f"{chip.name} has another {f.name} than this chip"
+    return ""
+
+
+def _is_known(name: str) -> bool:
+    return name in _ALIASES or name in chip_names()
 
 
 def chip_names() -> list[str]:
@@ -242,24 +264,24 @@ def _read_tree(name: str, seen: tuple[str, ...]) -> dict[str, object]:
         raise ChipError(f"{path}: not a TOML file: {error}") from error
     except RecursionError as error:
         raise ChipError(f"{path}: nested too deep") from error
+    try:
+        check_words(tree)
+        settings = settings_of(tree, path.name) if "base" in tree else []
+    except SettingError as error:
+        raise ChipError(f"{path}: {error}") from None
     if "base" not in tree:
         return tree
-    base = str(tree.pop("base"))
-    # no figure of a changed chip passes for one of the chip that it was made of
-    tree.setdefault("name", path.name if path.stem in chip_names() else path.stem)
+    base = str(tree["base"])
     if _is_file_name(base):
         base = str(path.parent / base)
-    return _merge(_read_tree(base, (*seen, str(path))), tree)
-
-
-def _merge(base: dict[str, object], over: dict[str, object]) -> dict[str, object]:
-    merged = dict(base)
-    for key, value in over.items():
-        below = merged.get(key)
-        if key in _TABLES and isinstance(below, dict) and isinstance(value, dict):
-            value = {**below, **value}
-        merged[key] = value
-    return merged
+    below = _read_tree(base, (*seen, str(path)))
+    try:
+        changed = apply_settings(below, settings)
+    except SettingError as error:
+        raise ChipError(f"{path}: {error}") from None
+    # no figure of a changed chip passes for one of the chip that it was made of
+    default = path.name if _is_known(path.stem) else path.stem
+    return {**changed, "name": tree.get("name", default)}
 
 
 def _chip_from(tree: dict[str, object], file: str) -> Chip:
@@ -299,7 +321,9 @@ def latency_classes() -> set[str]:
 
 def _same_keys(file: str, prefix: str, found: set[str], want: set[str]) -> None:
     for key in sorted(want - found):
-        raise ChipError(f"{file}: parameter {prefix}{key} is missing")
+        raise ChipError(
+            f'{file}: parameter {prefix}{key} is missing: a file without base = "v5e" gives all of them'
+        )
     for key in sorted(found - want):
         near = difflib.get_close_matches(key, want, 1)
         hint = f", did you mean {prefix}{near[0]}?" if near else ""
@@ -317,6 +341,6 @@ def _number(key: str, entry: object, spec: dict[str, str], file: str) -> float:
         raise ChipError(f"{file}: parameter {key} is {provenance}: want its source")
     value = entry["value"]
     if not 0 <= value < 2**48:
-        raise ChipError(f"{file}: parameter {key}: {value} is out of range")
+        raise ChipError(f"{file}: parameter {key}: {value:.15g} is out of range")
     spec[key] = f"{provenance} ({source})" if source else str(provenance)
     return float(value)

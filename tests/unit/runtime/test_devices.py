@@ -133,6 +133,12 @@ def test_a_chip_that_contradicts_itself_or_its_name_is_none(
         )
 
 
+@pytest.mark.parametrize("target", [5, None, [], ["v5e"]])
+def test_what_is_no_target_is_told_what_one_is(target: Any) -> None:
+    with pytest.raises(TypeError, match=r"want a name such as 'v5e', .* a tpuc\.Chip, a device"):
+        compile("ENTRY e { ROOT x = f32[8] parameter(0) }", target=target)
+
+
 def test_memory_is_accounted_for() -> None:
     device = Device(load_chip("v5e"))
     assert device.memories == (device.memory,) and device.memory.kind == "device"
