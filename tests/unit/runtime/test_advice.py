@@ -221,3 +221,20 @@ def test_of_a_loop_in_a_kernel_nothing_is_said_of_what_it_computes() -> None:
     advice = _of(report, "loop")
     assert "top_k" in advice.remedy and 0 < advice.saved_cycles <= report.causes["vector"]
     assert all(other.rule != "moved elements" for other in report.advice)
+
+
+def test_operations_of_one_name_are_said_once() -> None:
+    t = "512x1024xf32"
+    report = _estimate(
+        _mlir(
+            [t],
+            t,
+            f"""
+%a = stablehlo.exponential %0 : tensor<{t}>
+%b = stablehlo.sine %a : tensor<{t}>
+%c = stablehlo.sine %b : tensor<{t}>
+%r = stablehlo.sine %c : tensor<{t}>""",
+        )
+    )
+    names = _of(report, "elements").why.rpartition(": ")[2]
+    assert [name.split()[0] for name in names.split(", ")] == ["sine", "exponential"]
