@@ -47,18 +47,19 @@ _SCATTER = _Names(
 
 def gather_in_rows(gather: Instr) -> Instr | None:
     """A gather whose components that count a whole dimension are batching dimensions."""
-    return _in_rows(gather, gather.operands[1], _GATHER)
+    return _in_rows(gather, 1, _GATHER)
 
 
 def scatter_in_rows(scatter: Instr) -> Instr | None:
     """The same of a scatter."""
-    return _in_rows(scatter, scatter.operands[len(scatter.operands) // 2], _SCATTER)
+    return _in_rows(scatter, len(scatter.operands) // 2, _SCATTER)
 
 
-def _in_rows(instr: Instr, indices: Instr, names: _Names) -> Instr | None:
+def _in_rows(instr: Instr, number: int, names: _Names) -> Instr | None:
+    """The same of either; operand `number` are the indices, which may be another operand, too."""
     targets, single = instr.ints(names.places), instr.ints(names.single)
     dims = instr.operands[0].array.dims
-    columns = index_columns(indices, instr.index_vector_dim)
+    columns = index_columns(instr.operands[number], instr.index_vector_dim)
     batched = _batched_already(instr, names)
     counted: dict[int, int] = {}
     for target, column in zip(targets, columns, strict=True):
@@ -78,8 +79,8 @@ def _in_rows(instr: Instr, indices: Instr, names: _Names) -> Instr | None:
     attrs[names.batching] = tuple(dim for dim, _ in pairs)
     attrs[names.of_indices] = tuple(along for _, along in pairs)
     attrs["index_vector_dim"] = len(columns[0].numbers)
-    vectors = _joined([columns[k] for k in kept])
-    operands = [vectors if operand is indices else operand for operand in instr.operands]
+    operands = list(instr.operands)
+    operands[number] = _joined([columns[k] for k in kept])
     return emit(instr, instr.opcode, instr.shape, operands, attrs)
 
 

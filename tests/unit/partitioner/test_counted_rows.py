@@ -40,3 +40,20 @@ def test_nothing_is_sent(highest: int) -> None:
     np.add.at(wanted, (rows, i), x[rows, i])
     np.testing.assert_array_equal(np.asarray(exe(x, i)[0]), wanted)
     assert not exe.collectives
+
+
+def test_indices_that_are_looked_up_in_themselves() -> None:
+    text = f"""HloModule m, num_partitions=4
+ENTRY e {{
+  i = s32[{ROWS},2] parameter(0), sharding={{devices=[4,1]<=[4]}}
+  n = s32[{ROWS},2,1] iota(), iota_dimension=0
+  d = s32[{ROWS},2,1] reshape(i)
+  c = s32[{ROWS},2,2] concatenate(n, d), dimensions={{2}}
+  ROOT g = s32[{ROWS},2,2] gather(c, c), offset_dims={{2}}, collapsed_slice_dims={{0,1}},
+    start_index_map={{0,1}}, index_vector_dim=2, slice_sizes={{1,1,2}}
+}}
+"""
+    exe = tpuc.compile(text, target="v5e:2x2")
+    i = np.random.default_rng(5).integers(0, 2, (ROWS, 2)).astype(np.int32)
+    c = np.stack(np.broadcast_arrays(np.arange(ROWS)[:, None], i), -1)
+    np.testing.assert_array_equal(np.asarray(exe(i)[0]), c[c[..., 0], c[..., 1]])
