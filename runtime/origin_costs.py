@@ -94,9 +94,13 @@ def origin_costs(
 def _by_site(runs: Iterable[KernelRun]) -> dict[tuple[str, str], list[int]]:
     sums: dict[tuple[str, str], list[int]] = {}
     for run in runs:
-        total = sums.setdefault((run.name, run.site), [0] * len(Cause))
-        for cause in Cause:
-            total[cause] += run.causes[cause]
+        key = (run.name, run.site)
+        total = sums.get(key)
+        sums[key] = (
+            list(run.causes)
+            if total is None
+            else [a + b for a, b in zip(total, run.causes, strict=True)]
+        )
     return sums
 
 

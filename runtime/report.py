@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,7 +20,7 @@ from runtime.xspace import SUFFIX, write_xspace
 from tpu_sim.isa.causes import Cause
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.control_flow import If, Loop, While
-from tpu_sim.isa.origins import origin_table
+from tpu_sim.isa.origins import Origin, origin_table
 from tpu_sim.isa.program import Node, Program
 from tpu_sim.machine.result import ExecutionResult
 
@@ -131,10 +132,19 @@ class Report:
             "scopes": by_scope(self.origin_costs).to_json(),
         }
 
+    @cached_property
+    def _origins_of_sites(self) -> dict[str, list[tuple[Origin, float]]]:
+        """What the cycles of each call site went to, dearest first."""
+        found: dict[str, list[tuple[Origin, float]]] = defaultdict(list)
+        for origin, cost in self.origin_costs.items():
+            for site, cycles in cost.sites.items():
+                if cycles and origin != UNKNOWN:
+                    found[site].append((origin, cycles))
+        return {site: sorted(shares, key=lambda s: -s[1]) for site, shares in found.items()}
+
     def _origins(self, kernel: KernelReport) -> dict[str, object]:
         """What a kernel's cycles went to, dearest first."""
-        shares = ((o, cost.sites.get(kernel.name, 0.0)) for o, cost in self.origin_costs.items())
-        found = sorted((s for s in shares if s[1] and s[0] != UNKNOWN), key=lambda s: -s[1])
+        found = self._origins_of_sites.get(kernel.name, [])
         return {"origins": [o.to_json() | {"cycles": round(n)} for o, n in found]}
 
 

@@ -314,6 +314,14 @@ class _MainWriter(_BodyWriter):
             nodes += self.nodes(1, self.style.sregs)
         return nodes
 
+    def _trip(self, call: Call, index: int) -> list[Node]:
+        """What a loop of calls does: one, two kernels in turn, or another one in its first trip."""
+        self._calls += 1
+        name = self.random.choice(self._kernels)
+        other = Call(name, f"{name}.{self._calls}")
+        kind = self.random.randrange(3)
+        return ([call], [call, other], [If(index, [call], [other])])[kind]
+
     def _called(self, name: str) -> list[Node]:
         """A call, once or in a loop."""
         self._calls += 1
@@ -325,7 +333,7 @@ class _MainWriter(_BodyWriter):
         if kind < 0.85:
             self.flow = Flow()
             index = self.random.choice(self.style.sregs)
-            return [Loop(self.random.randrange(3), index, [call], name="calls")]
+            return [Loop(self.random.randrange(7), index, self._trip(call, index), name="calls")]
         head = self.block(self.style.sregs)
         condition = self.random.choice(sorted(self.flow.sregs))
         self.flow = Flow()

@@ -157,8 +157,13 @@ def origins_of(instr: HloInstruction) -> tuple[Origin, ...]:
     """Where an instruction itself comes from; what it calls has origins of its own (`inside`)."""
     module = instr.computation.module if instr.computation is not None else None
     frames = module.attrs.get("stack_frames") if module is not None else None
-    tables = frames if isinstance(frames, StackFrames) else None
-    found = (_origin(text, tables) for text in origin_texts(instr))
+    return _named(origin_texts(instr), frames if isinstance(frames, StackFrames) else None)
+
+
+@lru_cache(maxsize=16384)
+def _named(texts: tuple[str, ...], tables: StackFrames | None) -> tuple[Origin, ...]:
+    """The origins that metadata texts name, each once."""
+    found = (_origin(text, tables) for text in texts)
     return tuple(dict.fromkeys(o for o in found if o.op_name or o.file))
 
 

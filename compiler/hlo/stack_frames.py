@@ -48,6 +48,10 @@ class StackFrames:
     locations: tuple[tuple[int, ...], ...]
     frames: tuple[tuple[int, ...], ...]
 
+    def __hash__(self) -> int:
+        """Of a few of them: what an instruction comes from is looked up by the tables of its module."""
+        return hash((self.file_names, len(self.locations), len(self.frames)))
+
     def place(self, frame: int) -> tuple[str, int]:
         """File and line of a frame; empty and 0 for one that the tables do not have."""
         if not 0 < frame <= len(self.frames):

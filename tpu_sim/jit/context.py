@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tpu_sim.isa.causes import LOWERED
+from tpu_sim.isa.causes import LOWERED, Cause
 from tpu_sim.isa.chip_limits import MOST_UNITS
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.geometry import ROW_BYTES, VREG_BYTES
@@ -119,7 +119,10 @@ class Word(IntEnum):
     LINKS = VMEM + 27  # the table of the program's routes, as this core has them (`RouteWord`)
     POSTS = VMEM + 28  # of a core of another process: the list of what was written (`FarCore`)
     DMA_COSTS = VMEM + 29  # by route: factor, setup and latency, as the fabric gave them
-    HEAD = DMA_COSTS + COST_WORDS * len(ROUTES)  # per unit: results popped so far, if any are left
+    REPEATS = DMA_COSTS + COST_WORDS * len(
+        ROUTES
+    )  # by call: the address of its row (`RepeatWord`) or 0; 0 if there is no table
+    HEAD = REPEATS + 1  # per unit: results popped so far, if any are left
     PUSHES = HEAD + MOST_UNITS  # per unit: 8 bits of plain, 8 of transposed pushes since a swap
     ACTIVE = PUSHES + MOST_UNITS  # per unit: 0 or 1, the active weight block
     WINDOWS = ACTIVE + MOST_UNITS
@@ -138,6 +141,27 @@ class RouteWord(IntEnum):
     SENT = 7  # bytes that this core sent over it
 
 
+class RepeatWord(IntEnum):
+    """Words of a row that says how a kernel call went, seen from its begin (`tpu_sim.jit.repeat_kernels`).
+
+    A time that lies before the begin is 0. Behind them stand per flag `REPEAT_FLAG_WORDS`: when it
+    is done and what a wait for it counts as, as the call begins and as it ends.
+    """
+
+    START = 0  # the cycle at which the call under way began, or -1
+    IS_KNOWN = 1
+    FLAGS = 2
+    ENGINE_BEFORE = 3  # when the DMA engine is free
+    ENGINE_AFTER = 4
+    CYCLES = 5
+    MXU_PASSES = 6
+    DMA_WAIT = 7
+    HBM_BYTES = 8
+    CAUSES = 9
+
+
+REPEAT_FLAGS = RepeatWord.CAUSES + len(Cause)
+REPEAT_FLAG_WORDS = 4
 ROUTE_WORDS = 8
 CONTEXT_WORDS = int(Word.WINDOWS) + 256
 assert OWN_STATE + 8 * Word.FLAG_DONE <= OWN_CARRY
@@ -168,6 +192,8 @@ class ContextSizes:
     transpose_blocks: int
     threads: int = 1
     calls: int = 0
+    repeats: Sequence[int] = ()
+    """Of an estimate, by call: see `tpu_sim.jit.repeated_calls.flags_of_calls`."""
 
 
 class MachineMemories:
@@ -227,6 +253,8 @@ class ExecutionContext:
         self.words[Word.CALL_CYCLES] = chip.call_overhead_cycles
         self.words[Word.JOIN_CYCLES] = chip.core_sync_cycles
         self.words[Word.MOST_RECORDS] = MOST_RECORDS
+        self._repeats = _Repeats(needs.repeats)
+        self.words[Word.REPEATS] = self._repeats.address
         self._first_scratch = int(self.words[Word.SCRATCH]) + _OWN_BYTES
         self.words[Word.SCRATCH] = self._first_scratch
         for thread in range(needs.threads):
@@ -290,6 +318,7 @@ class ExecutionContext:
         self.words[Word.FLAG_CAUSE : Word.FLAG_PENDING] = int(LOWERED)
         self.words[Word.TRANSPOSE_INDEX] = 0
         self.words[Word.WINDOW_COUNT] = 0
+        self._repeats.forget()
 
     def quick_words(self, smem_words: int) -> tuple[int, int, int]:
         """The program's words of SMEM, where to note what is written there, bytes of the totals."""
@@ -322,3 +351,27 @@ class ExecutionContext:
     def memory(self, word: Word, dtype: type[np.generic]) -> npt.NDArray[Any]:
         """A memory as an array that is no copy."""
         return np.frombuffer(self._mappings[word], dtype)
+
+
+class _Repeats:
+    """The table at `Word.REPEATS` and its rows; `address` is 0 for a program without repeated calls."""
+
+    def __init__(self, flags: Sequence[int]) -> None:
+        """`flags` by call; a call with less than 0 has no row."""
+        sizes = [REPEAT_FLAGS + REPEAT_FLAG_WORDS * count if count >= 0 else 0 for count in flags]
+        self._words = np.zeros(len(flags) + sum(sizes), np.int64)
+        self._rows: list[int] = []
+        self.address = self._words.ctypes.data if sum(sizes) else 0
+        at = len(flags)
+        for call, (count, size) in enumerate(zip(flags, sizes, strict=True)):
+            if size:
+                self._rows.append(at)
+                self._words[call] = self._words.ctypes.data + 8 * at
+                self._words[at + RepeatWord.FLAGS] = count
+            at += size
+
+    def forget(self) -> None:
+        """No call has been seen."""
+        for row in self._rows:
+            self._words[row + RepeatWord.START] = -1
+            self._words[row + RepeatWord.IS_KNOWN] = 0

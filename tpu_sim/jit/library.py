@@ -32,6 +32,7 @@ from tpu_sim.jit.kernel_builtins import Native
 from tpu_sim.jit.loop_ranges import run_range
 from tpu_sim.jit.pass_forms import pass_forms
 from tpu_sim.jit.post_kernels import KERNELS as POST_KERNELS
+from tpu_sim.jit.repeat_kernels import KERNELS as REPEAT_KERNELS
 from tpu_sim.jit.weight_layout import (
     layout_of,
     push_text,
@@ -48,6 +49,7 @@ _KERNELS = (
     *FORK_KERNELS,
     *WINDOW_KERNELS,
     *CLOCK_KERNELS,
+    *REPEAT_KERNELS,
     *CALL_KERNELS,
     *COMMAND_KERNELS,
     *POST_KERNELS,

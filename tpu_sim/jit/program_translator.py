@@ -24,6 +24,7 @@ from tpu_sim.jit.kernel_facts import carried_slots, most_swaps, unswapped_units
 from tpu_sim.jit.node_translator import NodeTranslator
 from tpu_sim.jit.outline import ComponentLibrary
 from tpu_sim.jit.parallel_loops import fills_transpose, uses_transpose
+from tpu_sim.jit.repeated_calls import flags_of_calls
 from tpu_sim.jit.results_ring import ring_entries
 from tpu_sim.jit.scope import FunctionScope, ModuleScope
 from tpu_sim.jit.translated import MAIN_FUNCTION, ModuleKind, TranslatedModule
@@ -107,6 +108,7 @@ class _ProgramTranslator:
                 transpose_blocks=module.transpose_blocks,
                 threads=module.threads,
                 calls=len(table.calls),
+                repeats=() if module.values else flags_of_calls(table),
             ),
             any(f"@{fork}(" in text for text in self._texts for fork in (FORK, FORK_LISTS)),
             tuple(module.ring_entries[body.kernel.name] for body in table.bodies),
