@@ -96,7 +96,7 @@ def _compile(
         verify(module, Level.PARSED)
     tokens, memories = _entry_tokens(module), result_memories(module)
     passes, placed = optimise(module, chip, options, cores, timings)
-    buffers, lowered = _lowered(module, chip, options, timings, passes, cores)
+    lowered = _lowered(module, chip, options, timings, passes, cores)
     lowered.program.metadata |= {"precision": options.precision, **placed}
     if any(tokens):
         lowered.program.metadata["tokens"] = json.dumps(tokens)
@@ -108,7 +108,7 @@ def _compile(
     if module.made_up:
         lowered.program.metadata["made_up_constants"] = " ".join(module.made_up)
     timings.update(lowered.timings)
-    return CompiledModule(lowered.program, module, buffers, lowered, timings, passes)
+    return CompiledModule(lowered.program, module, lowered.buffers, lowered, timings, passes)
 
 
 def _entry_tokens(module: HloModule) -> tuple[list[int], list[int]]:
@@ -152,7 +152,7 @@ def _lowered(
     timings: dict[str, float],
     passes: list[PassTiming],
     cores: Slice | None,
-) -> tuple[BufferAssignment, LoweredModule]:
+) -> LoweredModule:
     """Addresses and the program; a kernel that breaks a limit of the machine is split.
 
     What stays in VMEM between kernels goes back to HBM first. That ends: what is split has fewer
@@ -186,7 +186,7 @@ def _lowered(
                 raise
             passes += again
         else:
-            return buffers, lowered
+            return lowered
 
 
 def run_passes(

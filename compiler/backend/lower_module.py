@@ -19,6 +19,7 @@ from compiler.analysis.kernel_facts import facts_of
 from compiler.analysis.vmem_scope import scoped_chip
 from compiler.backend.control import ControlLowering
 from compiler.backend.device_bytes import device_bytes
+from compiler.backend.exchange.buffers import reductions, with_exchange_buffers
 from compiler.backend.exchange.plan import ExchangePlan
 from compiler.backend.exchange.ports import permute_ports
 from compiler.backend.kept_kernels import KeptKernels, MadeKernel
@@ -27,10 +28,9 @@ from compiler.backend.kernel_options import KernelOptions, KernelTarget
 from compiler.backend.loop_kernel import LoopKernels
 from compiler.backend.site_origins import site_origins
 from compiler.backend.smem_scratch import SmemScratch
-from compiler.backend.transfer import hbm_tiling
 from compiler.diagnostics import KernelLimitError, ResourceExhaustedError
 from compiler.hlo.call_graph import control_computations
-from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
+from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.shape import ArrayShape, leaves
 from compiler.hlo.shape_text import print_shape
 from compiler.kernels.printer import print_plan
@@ -53,10 +53,11 @@ Progress = Callable[[str], None]
 class LoweredModule:
     """A program, and the library that can lower its kernels again for their LLO.
 
-    `remarks` name kernels that took a plan of last resort.
+    `buffers` are those of arrays and of exchanges; `remarks` name kernels that took a plan of last resort.
     """
 
     program: Program
+    buffers: BufferAssignment
     library: KernelLibrary
     lower_main: Callable[[], LloKernel]
     remarks: list[str] = field(default_factory=list)
@@ -104,13 +105,18 @@ def lower_module(
         if progress is not None:
             progress(f"kernel {number} of {len(names)}: {name}")
         kernels.add(name)
+    finished = kernels.finished()
+    everything = buffers
+    if exchange is not None:
+        _check_room(module, exchange, buffers.peak_bytes, chip)
+        everything = with_exchange_buffers(buffers, module, exchange)
     program = Program(
         target=chip.name,
-        kernels=kernels.finished(),
+        kernels=finished,
         main=main,
-        buffers=_hbm_buffers(module, buffers),
+        buffers=_hbm_buffers(module, everything),
         constants=_constants(module, buffers),
-        hbm_bytes=buffers.peak_bytes,
+        hbm_bytes=everything.peak_bytes,
         smem_words=smem.base + smem.used,
         metadata={"module": module.name},
     )
@@ -120,49 +126,36 @@ def lower_module(
     facts = {n: facts_of(r.instr, options.precision) for n, r in library.requests.items()}
     program.metadata[FACTS] = facts_text(facts)
     if exchange is not None:
-        _add_exchange(program, exchange, buffers.peak_bytes, chip)
-    return LoweredModule(program, library, lower_main, kernels.remarks, kernels.timings)
+        program.routes = exchange.routes
+        program.constants += exchange.tables
+        program.metadata["exchanges"] = exchange.exchange_text()
+    return LoweredModule(program, everything, library, lower_main, kernels.remarks, kernels.timings)
 
 
-def _add_exchange(program: Program, exchange: ExchangePlan, array_bytes: int, chip: Chip) -> None:
-    """The ways between cores, with the tables that kernels read of them.
+def _check_room(module: HloModule, exchange: ExchangePlan, array_bytes: int, chip: Chip) -> None:
+    """Raise ResourceExhaustedError where arrays and what exchanges hold behind them do not fit.
 
-    What lies behind the arrays counts only once the kernels are made: there may be no room for it.
+    What that is counts only once the kernels are made.
     """
-    if exchange.end_bytes > chip.hbm_bytes:
-        summary = (
-            f"{program.metadata['module']} needs {exchange.end_bytes:,} bytes of HBM, "
-            f"the chip has {chip.hbm_bytes:,} (arrays {array_bytes:,}, partial sums and tables "
-            f"of exchanges {exchange.end_bytes - array_bytes:,})"
-        )
-        raise ResourceExhaustedError(
-            f"RESOURCE_EXHAUSTED: {summary}. Use a smaller batch, a narrower type or more chips.",
-            summary=summary,
-            needed_bytes=exchange.end_bytes,
-        )
-    program.routes = exchange.routes
-    program.constants += exchange.tables
-    program.metadata["exchanges"] = exchange.exchange_text()
-    program.hbm_bytes = max(program.hbm_bytes, exchange.end_bytes)
+    if exchange.end_bytes <= chip.hbm_bytes:
+        return
+    summary = (
+        f"{module.name} needs {exchange.end_bytes:,} bytes of HBM, "
+        f"the chip has {chip.hbm_bytes:,} (arrays {array_bytes:,}, partial sums and tables "
+        f"of exchanges {exchange.end_bytes - array_bytes:,})"
+    )
+    raise ResourceExhaustedError(
+        f"RESOURCE_EXHAUSTED: {summary}. Use a smaller batch, a narrower type or more chips.",
+        summary=summary,
+        needed_bytes=exchange.end_bytes,
+    )
 
 
 def _exchange_plan(module: HloModule, buffers: BufferAssignment, cores: Slice) -> ExchangePlan:
     """Behind the program's arrays: the partial sums of the largest reduction, then tables."""
     scratch = -(-buffers.peak_bytes // GRANULE_BYTES)
-    sizes = [
-        hbm_tiling(fusion.operands[0].array).total_granules
-        for computation in control_computations(module)
-        for fusion in computation
-        if fusion.opcode == "fusion" and _root(fusion).opcode == "reduce-scatter"
-    ]
-    ports = permute_ports(module, cores)
-    return ExchangePlan(cores, scratch, scratch + max(sizes, default=0), ports)
-
-
-def _root(fusion: HloInstruction) -> HloInstruction:
-    called = fusion.attrs["calls"]
-    assert isinstance(called, HloComputation)
-    return called.root_instruction
+    sums = max((granules for _, granules in reductions(module)), default=0)
+    return ExchangePlan(cores, scratch, scratch + sums, permute_ports(module, cores))
 
 
 def _smem_scratch(module: HloModule, buffers: BufferAssignment, chip: Chip) -> SmemScratch:

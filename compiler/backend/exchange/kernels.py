@@ -79,7 +79,7 @@ class ExchangeKernel:
 
     def start_table(self, rows: Sequence[Sequence[int]]) -> None:
         """Begin to read this core's row of a table; `await_table` must follow."""
-        b, (granule, width) = self.builder, self.plan.table(rows)
+        b, (granule, width) = self.builder, self.plan.table(rows, self.builder.name)
         words = width * (GRANULE_BYTES // WORD_BYTES)
         self._words = self.kernel.smem.reserve(words)
         row = b.saddi(b.smuli(self.number(), width), granule)

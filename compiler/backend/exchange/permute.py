@@ -54,7 +54,7 @@ def send_arrays(kernel: CustomKernel, flag: int) -> ExchangeKernel:
 
 
 def _clear(x: ExchangeKernel, results: tuple[Argument, ...]) -> None:
-    b, (zeros, _) = x.builder, x.plan.table([[0]])
+    b, (zeros, _) = x.builder, x.plan.table([[0]], x.builder.name)
     for result in results:
         fill = DmaDescriptor(HBM, HBM, 1, (DmaDim(_granules(result), 0, 1),))
         place = b.argument(result.index)

@@ -36,6 +36,8 @@ class ExchangePlan:
     """By a permute's pairs the port that its transfers hold."""
     routes: list[Route] = field(default_factory=list)
     tables: list[tuple[int, bytes]] = field(default_factory=list)
+    table_kernels: list[str] = field(default_factory=list)
+    """By table the kernel that asked for it first."""
     _route_ids: dict[Route, int] = field(default_factory=dict)
     _table_ids: dict[bytes, int] = field(default_factory=dict)
     _kernels: dict[str, int] = field(default_factory=dict)
@@ -58,8 +60,8 @@ class ExchangePlan:
             self.routes.append(route)
         return found
 
-    def table(self, rows: Sequence[Sequence[int]]) -> tuple[int, int]:
-        """Granule and granules a row of a table with a row of words for each core."""
+    def table(self, rows: Sequence[Sequence[int]], kernel: str) -> tuple[int, int]:
+        """Granule and granules a row of a kernel's table with a row of words for each core."""
         width = -(-max(map(len, rows)) // GRANULE_WORDS)
         words = np.zeros((len(rows), width * GRANULE_WORDS), np.int32)
         for row, values in zip(words, rows, strict=True):
@@ -68,6 +70,7 @@ class ExchangePlan:
         if data not in self._table_ids:
             self._table_ids[data] = self.first_granule + self._used
             self.tables.append((self._table_ids[data] * GRANULE_BYTES, data))
+            self.table_kernels.append(kernel)
             self._used += len(data) // GRANULE_BYTES
         return self._table_ids[data], width
 

@@ -38,7 +38,9 @@ T.memoryPanel = (m, space) => {
   const site = T.state.site && m.steps.find((s) => s[1] === T.state.site), start = site ? moments.reduce((best, p, i) => (p.x <= site[2] ? i : best), 0) : peak;
   T.shown(() => { draw(); show(start); });
   const room = space === "HBM" ? T.main.chip.hbm_bytes : T.main.chip.vmem_bytes;
-  return T.panel(`${space}: ${inBytes(moments[peak].total)} of ${inBytes(room)} when fullest`, plot, h("p", { class: "soft" }, `over the cycles of the run${T.main.calls.total > m.steps.length ? "; what a loop runs lies where it ran first" : ""}; a click shows what is there then`), table);
+  const taken = space === "HBM" ? m.peak_bytes : moments[peak].total, between = taken - moments[peak].total;
+  const gaps = between > 0 ? h("p", { class: "soft" }, `the buffers that are there when it is fullest have ${inBytes(moments[peak].total)}, ${inBytes(between)} lie between them`) : "";
+  return T.panel(`${space}: ${inBytes(taken)} of ${inBytes(room)}`, gaps, plot, h("p", { class: "soft" }, `over the cycles of the run${T.main.calls.total > m.steps.length ? "; what a loop runs lies where it ran first" : ""}; a click shows what is there then`), table);
 };
 T.memoryPlot = (plot, moments, kinds, show, inBytes) => {
   const stacked = kinds.map((_, j) => moments.map((p) => p.sums.slice(0, j + 1).reduce((a, b) => a + b, 0)));
