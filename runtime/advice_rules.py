@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 
+from runtime.advice_loops import loop_of, turning_vectors, turns
 from runtime.advice_site import Finding, SiteFacts
 from runtime.advice_ways import columns, is_by_rows, lookup, moves, rows, sorts, sums_of_pairs
 from tpu_sim.isa.causes import Cause
@@ -144,7 +145,8 @@ def _launches(site: SiteFacts) -> Finding | None:
     why = f"{{calls}} calls of kernels, each {each:,.0f} cycles beside what it computes"
     apart = "what kept operations apart, `tpuc view` says at the pass fusion"
     if calls > 1:
-        remedy = f"more work in each step of the loop, so that fewer are taken; {apart}"
+        fewer = "lax.scan(.., unroll=..), or jax.lax.associative_scan where steps combine in any grouping"
+        remedy = f"more work in each step of the loop, so that fewer are taken: {fewer}; {apart}"
     else:
         remedy = f"one batched operation for many small ones, a loop (lax.scan) over what repeats; {apart}"
     return Finding("launches", each * calls, why, remedy, once=each)
@@ -156,7 +158,7 @@ def _vector(site: SiteFacts) -> Finding | None:
     if not vector or not dearest:
         return None
     if not site.element_ops:
-        return _loop(vector)
+        return turning_vectors(site, vector)
     needed = site.element_ops / site.elements_per_cycle
     if needed >= _MOVING_SHARE * vector:
         return _elements(site, dearest, vector)
@@ -179,13 +181,6 @@ def _moved(site: SiteFacts, vector: float, needed: float) -> Finding:
     return Finding("moved elements", vector - needed, why, remedy, source)
 
 
-def _loop(vector: float) -> Finding:
-    """Of a loop in one kernel: how often it turns, and so what it computes, is not counted."""
-    why = "vector instructions of a loop that stays on the chip, turn after turn"
-    remedy = "fewer turns, or less to do in each; of a sort fewer elements, or lax.top_k"
-    return Finding("loop", vector, why, remedy)
-
-
 def _elements(site: SiteFacts, dearest: list[OperationFacts], vector: float) -> Finding:
     first, total = dearest[0], max(site.element_ops / max(site.report.calls, 1), 1)
     work: Counter[str] = Counter()
@@ -201,8 +196,8 @@ def _elements(site: SiteFacts, dearest: list[OperationFacts], vector: float) -> 
 
 
 def _latency(site: SiteFacts) -> Finding | None:
-    if is_by_rows(site):
-        return None  # `rows` says what its waits are for
+    if is_by_rows(site) or loop_of(site) is not None:
+        return None  # `rows` or `turns` says what its waits are for
     saved = site.above_transfers(site.cycles(Cause.LATENCY, Cause.MXU_RESULT))
     why = "instructions wait for each other's results, with nothing to do beside them"
     remedy = "more independent work at a time: larger arrays, a larger batch"
@@ -210,7 +205,7 @@ def _latency(site: SiteFacts) -> Finding | None:
 
 
 def _small_steps(site: SiteFacts) -> Finding | None:
-    if is_by_rows(site):
+    if is_by_rows(site) or loop_of(site) is not None:
         return None
     why = "scalar code and loop overhead around little work in each step"
     remedy = "larger steps: larger arrays, fewer iterations, other windows"
@@ -231,7 +226,7 @@ _WAYS: tuple[_Rule, ...] = (moves, columns, lookup, sorts, sums_of_pairs)
 """About all that a kernel does: where one speaks, those of causes are silent."""
 _CAUSES: tuple[_Rule, ...] = (
     _unfilled, _many_passes, _busy_units, _needed_bytes, _other_bytes, _vector, _latency, rows,
-    _small_steps, _links,
+    turns, _small_steps, _links,
 )  # fmt: skip
 """One for each kind of cause."""
 

@@ -16,9 +16,10 @@ from typing import Any, TypeVar
 
 import click
 
-from tpuc import __version__
+from tpuc import __version__, completion
+from tpuc.completion import files
 from tpuc.failures import describe, on_one_line, say_as_json
-from tpuc.option_types import FILE, FOLDER, files, number, top
+from tpuc.option_types import FILE, FOLDER, number, top
 from tpuc.streams import give_up_output, prepare_streams
 
 CommandFunction = TypeVar("CommandFunction", bound=Callable[..., None])
@@ -73,6 +74,7 @@ _set = click.option(
     is_eager=True,
     expose_value=False,
     callback=_keep_settings,
+    shell_complete=completion.settings,
     help="change the chip: --set vmem=32MiB --set hbm_bandwidth=1.2TB/s (repeatable)",
 )
 _target = _options(
@@ -80,6 +82,7 @@ _target = _options(
         "--target",
         default=None,
         callback=_with_settings,
+        shell_complete=completion.targets,
         help="chip, slice such as v5e:4x2 or v5e-8, or chip file (default v5e)",
     ),
     _set,
@@ -104,7 +107,10 @@ _window = click.option(
     help="blocks of M, K and N of a dot, convolution or its kernel (repeatable)",
 )
 _skip = click.option(
-    "--skip", metavar="PASS,..", help="leave out HLO passes (`tpuc passes` lists them)"
+    "--skip",
+    metavar="PASS,..",
+    shell_complete=completion.passes,
+    help="leave out HLO passes (`tpuc passes` lists them)",
 )
 _trips = click.option(
     "--trips",
@@ -269,7 +275,12 @@ def compile_command(**options: object) -> None:
 
 @cli.command()
 @click.argument("model", shell_complete=files)
-@click.option("--passes", default=None, help="comma-separated names, or none; all when left out")
+@click.option(
+    "--passes",
+    default=None,
+    shell_complete=completion.passes,
+    help="comma-separated names, or none; all when left out",
+)
 @click.option(
     "--style",
     type=click.Choice(["default", "short"]),
@@ -303,6 +314,7 @@ def passes(**options: object) -> None:
     "targets",
     multiple=True,
     callback=_each_with_settings,
+    shell_complete=completion.targets,
     help="chip, slice or chip file (default v5e); given twice, the two are compared",
 )
 @_set
@@ -374,9 +386,16 @@ def eval_command(**options: object) -> None:
     multiple=True,
     required=True,
     metavar="KEY=VALUE,VALUE..",
+    shell_complete=completion.settings,
     help="a parameter of the chip and the values to try; several make all combinations",
 )
-@click.option("--target", default="v5e", show_default=True, help="the chip or slice to change")
+@click.option(
+    "--target",
+    default="v5e",
+    show_default=True,
+    shell_complete=completion.targets,
+    help="the chip or slice to change",
+)
 @_precision
 @_trips
 @click.option("--jobs", type=click.IntRange(1, 256), help="processes (default: one per processor)")
@@ -403,7 +422,7 @@ def sweep(**options: object) -> None:
 
 
 @cli.command()
-@click.argument("chip", required=False, callback=_with_settings)
+@click.argument("chip", required=False, callback=_with_settings, shell_complete=completion.targets)
 @_set
 @_json
 def targets(**options: object) -> None:

@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
 
 
 class NamedPath(click.Path):
@@ -20,13 +19,6 @@ class NamedPath(click.Path):
 
 
 FILE, FOLDER = NamedPath(dir_okay=False), NamedPath(file_okay=False)
-
-
-def files(
-    context: click.Context, parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """What a shell completes a model with: the files there are."""
-    return [CompletionItem(incomplete, type="file")]
 
 
 def number(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from compiler.analysis.dot_parts import dot_parts, is_integer_pass
 from compiler.analysis.gather_dims import gather_dims
@@ -11,6 +11,7 @@ from compiler.analysis.kernel_work import operations
 from compiler.analysis.operation_marks import marks_of
 from compiler.analysis.scatter_dims import scatter_dims
 from compiler.analysis.tiled_layout import byte_size, memory_space
+from compiler.analysis.trip_count import trip_count
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait, with_any, with_trait
 from compiler.hlo.origins import inside
@@ -30,7 +31,15 @@ def facts_of(instr: HloInstruction, precision: str) -> KernelFacts:
     arrays = [leaf for o in (*instr.operands, instr) for leaf in leaves(o.shape)]
     in_hbm = (_array(shape) for shape in arrays if memory_space(shape) == HBM)
     named = [_named(node, precision) for node in inside(instr) if node.opcode in _DIMS]
-    return KernelFacts(tuple(in_hbm), (*named, *_dearest(instr), *_moves(instr)))
+    return KernelFacts(tuple(in_hbm), (*_loop(instr), *named, *_dearest(instr), *_moves(instr)))
+
+
+def _loop(instr: HloInstruction) -> Iterator[OperationFacts]:
+    """The loop that a kernel is."""
+    if instr.opcode == "while":
+        state = max(leaves(instr.shape), key=lambda shape: shape.byte_count)
+        dims = (trip_count(instr) or 0, len(list(instr.body)))
+        yield OperationFacts(instr.name, instr.opcode, _text(state), dims, marks=marks_of(instr))
 
 
 def _array(shape: ArrayShape) -> ArrayFacts:

@@ -12,9 +12,12 @@ from compiler.analysis.dot_parts import stated_precision
 from compiler.analysis.gather_dims import gather_dims
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
+from compiler.hlo.origins import origins_of
 from compiler.hlo.shape import ArrayShape
 from tpu_sim.isa import kernel_facts as facts
 
+_LOOPS = frozenset({"while", "scan"})
+"""How frameworks name a loop."""
 _OF_POLYNOMIALS = frozenset({"add", "subtract", "multiply", "negate"})
 """A sum over these of two arrays is a few products: of (x - y)^2 the sums of x^2, x y and y^2."""
 _OF_SEVERAL_TERMS = frozenset({"add", "subtract"})
@@ -25,6 +28,9 @@ def marks_of(node: HloInstruction) -> tuple[str, ...]:
     """The marks of an operation, by its opcode."""
     if OPCODES[node.opcode].has(Trait.CONTRACTION):
         return tuple(_product_marks(node))
+    if node.opcode == "while":
+        names = {origin.op_name.rpartition("/")[2] for origin in origins_of(node)}
+        return (facts.MODEL_LOOP,) if names & _LOOPS else ()
     if node.opcode == "gather" and _takes_columns(node):
         return (facts.COLUMNS,)
     if node.opcode == "reduce" and _is_outer_sum(node):

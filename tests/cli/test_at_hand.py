@@ -170,6 +170,19 @@ def test_a_byte_order_mark_is_no_part_of_a_model(call: Call, tmp_path: Path, tex
         ("tpuc estimate --sort c", ["plain,cycles", "plain,calls"]),
         ("tpuc run models/gp", ["file,models/gp"]),
         ("tpuc sweep a.hlo --plot pl", ["file,pl"]),
+        ("tpuc estimate a.hlo --target v5", ["plain,v5e", "plain,v5p"]),
+        ("tpuc estimate a.hlo --target v5e,v6", ["plain,v5e,v6e"]),
+        ("tpuc view a.hlo --target my", ["file,my"]),
+        ("tpuc targets v6", ["plain,v6e"]),
+        (
+            "tpuc run a.hlo --set hbm_b",
+            ["plain,hbm_bandwidth=", "plain,hbm_bytes=", "plain,hbm_bytes_per_cycle="],
+        ),
+        ("tpuc sweep a.hlo --set slots.v", ["plain,slots.valu="]),
+        ("tpuc run a.hlo --set vmem=", []),
+        ("tpuc run a.hlo --skip cs", ["plain,cse"]),
+        ("tpuc opt a.hlo --passes dce,cs", ["plain,dce,cse"]),
+        ("tpuc opt a.llo --passes dead", ["plain,dead-code"]),
     ],
 )
 def test_a_shell_completes_commands_options_values_and_files(line: str, found: list[str]) -> None:

@@ -49,6 +49,8 @@ _WORDS = {
     "hbm_bandwidth": "hbm_peak_bytes_per_cycle", "ici_bandwidth": "ici_peak_bytes_per_cycle",
 }  # fmt: skip
 """What people think in, and the parameter that each sets."""
+WORDS = (*_WORDS, "mxu_count")
+"""All that bring others with them."""
 
 
 class SettingError(ValueError):
@@ -174,8 +176,8 @@ class _Editor:
         if setting.key in self._words:
             self._words[setting.key](setting.value)
             return
-        if setting.key not in self._parameters():
-            known = [*self._words, *self._parameters()]
+        if setting.key not in parameters_of(self.tree):
+            known = [*self._words, *parameters_of(self.tree)]
             near = difflib.get_close_matches(setting.key, known, 1)
             words = f", want one of {', '.join(self._words)} or a field of the chip's file"
             raise ValueError(
@@ -224,13 +226,6 @@ class _Editor:
         slots = max(1, round(self._read("slots.mxu") * count / before))
         self._write("slots.mxu", slots, "as many for each MXU as before")
 
-    def _parameters(self) -> Iterator[str]:
-        for key, entry in self.tree.items():
-            if isinstance(entry, dict) and "value" in entry:
-                yield key
-            elif isinstance(entry, dict):
-                yield from (f"{key}.{inner}" for inner in entry)
-
     def _read(self, key: str) -> float:
         entry = self._entry(key)
         value = entry.get("value") if isinstance(entry, dict) else None
@@ -251,6 +246,15 @@ class _Editor:
         setting = self._known_by
         provenance, source = ("set", follows) if follows else (setting.provenance, setting.source)
         holder[inner] = {"value": value, "provenance": provenance, "source": source}
+
+
+def parameters_of(tree: Tree) -> Iterator[str]:
+    """The parameters of a chip file, those of its tables with the table's name before."""
+    for key, entry in tree.items():
+        if isinstance(entry, dict) and "value" in entry:
+            yield key
+        elif isinstance(entry, dict):
+            yield from (f"{key}.{inner}" for inner in entry)
 
 
 def unit_of(text: str) -> str:

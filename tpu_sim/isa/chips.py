@@ -19,7 +19,14 @@ from pathlib import Path
 from tpu_sim.isa.chip_files import TABLES as _TABLES
 from tpu_sim.isa.chip_files import check_words, settings_of
 from tpu_sim.isa.chip_limits import complaints, units_of_mxu
-from tpu_sim.isa.chip_settings import Setting, SettingError, apply_settings, named, split_settings
+from tpu_sim.isa.chip_settings import (
+    Setting,
+    SettingError,
+    apply_settings,
+    named,
+    parameters_of,
+    split_settings,
+)
 from tpu_sim.isa.geometry import UNIT_DIM
 from tpu_sim.isa.instruction import ROWS, Slot
 from tpu_sim.isa.rows import mxu as _mxu_rows
@@ -221,6 +228,11 @@ def _is_known(name: str) -> bool:
 def chip_names() -> list[str]:
     """Names of the chips that come with the package."""
     return sorted(path.stem for path in _DATA.glob("*.toml"))
+
+
+def parameter_names() -> list[str]:
+    """What a chip file gives, ``vregs`` or ``slots.valu``."""
+    return list(parameters_of(_read_tree(chip_names()[0], ())))
 
 
 def _is_file_name(name: str) -> bool:

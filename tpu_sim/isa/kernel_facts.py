@@ -21,6 +21,8 @@ COLUMNS = "columns"
 """Of a gather: what it takes lies across the rows of its table, an element in each."""
 OUTER_SUM = "outer sum"
 """Of a reduction: it sums polynomials of the elements of two smaller arrays, each with each."""
+MODEL_LOOP = "model's loop"
+"""Of a loop: the model has it, as a scan or a while loop; a pass made no loop of some other operation."""
 PRODUCTS = "products"
 """Of such a reduction: what it sums are products alone, with no sum or difference in them."""
 
@@ -47,7 +49,8 @@ class OperationFacts:
     `source` is its name in HLO and on the kernel's instructions, `work` its operations on elements. A
     product has `dims` (batch, rows, columns, depth) and `passes` of the matrix unit for each number;
     what goes row by row (gather, scatter) the rows, the elements of each, and the rows of the table; a
-    sort its lines and the elements of each; what moves elements (transpose, ..) how many. `marks` are
+    sort its lines and the elements of each; a loop that is a kernel its trips (0: not known) and the
+    operations of one; what moves elements (transpose, ..) how many. `marks` are
     of those above.
     """
 

@@ -223,6 +223,48 @@ def test_of_a_loop_in_a_kernel_nothing_is_said_of_what_it_computes() -> None:
     assert all(other.rule != "moved elements" for other in report.advice)
 
 
+def _scan(turns: int) -> str:
+    """A running sum with decay of f32[turns,256], a row a turn."""
+    return f"""HloModule scan
+body {{ p = (s32[], f32[1,256], f32[{turns},256], f32[{turns},256]) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  c = f32[1,256] get-tuple-element(p), index=1
+  x = f32[{turns},256] get-tuple-element(p), index=2
+  y = f32[{turns},256] get-tuple-element(p), index=3
+  zero = s32[] constant(0) one = s32[] constant(1) d = f32[] constant(0.9)
+  row = f32[1,256] dynamic-slice(x, i, zero), dynamic_slice_sizes={{1,256}}
+  ds = f32[1,256] broadcast(d), dimensions={{}}
+  m = f32[1,256] multiply(c, ds)
+  n = f32[1,256] add(m, row)
+  w = f32[{turns},256] dynamic-update-slice(y, n, i, zero)
+  j = s32[] add(i, one)
+  ROOT t = (s32[], f32[1,256], f32[{turns},256], f32[{turns},256]) tuple(j, n, x, w) }}
+test {{ p = (s32[], f32[1,256], f32[{turns},256], f32[{turns},256]) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  n = s32[] constant({turns})
+  ROOT c = pred[] compare(i, n), direction=LT }}
+ENTRY e {{ x = f32[{turns},256] parameter(0)
+  zero = s32[] constant(0) z = f32[] constant(0)
+  c = f32[1,256] broadcast(z), dimensions={{}}
+  y = f32[{turns},256] broadcast(z), dimensions={{}}
+  s = (s32[], f32[1,256], f32[{turns},256], f32[{turns},256]) tuple(zero, c, x, y)
+  l = (s32[], f32[1,256], f32[{turns},256], f32[{turns},256]) while(s), condition=test, body=body,
+    metadata={{op_name="f/while"}}
+  ROOT r = f32[{turns},256] get-tuple-element(l), index=3 }}
+"""
+
+
+def test_of_a_scan_its_trips_and_the_ways_out_are_named() -> None:
+    report = _estimate(_scan(96))
+    advice = _of(report, "turns")
+    assert "a loop of 96 turns" in advice.why
+    assert "unroll=8) takes 12;" in advice.remedy and "associative_scan, 7 rounds" in advice.remedy
+    beside = sum(report.causes[cause] for cause in ("latency", "scalar", "loop"))
+    assert 0 < advice.saved_cycles <= beside
+    said = {other.rule for other in report.advice if advice.kernels[0] in other.kernels}
+    assert not said & {"latency", "small steps"}, "of a loop, `turns` says what its waits are for"
+
+
 def test_operations_of_one_name_are_said_once() -> None:
     t = "512x1024xf32"
     report = _estimate(

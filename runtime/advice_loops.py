@@ -1,0 +1,60 @@
+"""Rules of `runtime.advice` about a loop that is one kernel: its turns, and what each takes beside work."""
+
+from __future__ import annotations
+
+import math
+
+from runtime.advice_site import Finding, SiteFacts
+from tpu_sim.isa.causes import Cause
+from tpu_sim.isa.kernel_facts import MODEL_LOOP, OperationFacts
+
+_UNROLLED = 8
+"""Turns that are put together for advice: of a recurrence of f32[1024,256] it takes two thirds away."""
+
+
+def loop_of(site: SiteFacts) -> OperationFacts | None:
+    """The loop of the model that a kernel is; None for others, and for loops that passes make."""
+    found = [o for o in site.of_opcodes(frozenset({"while"})) if MODEL_LOOP in o.marks]
+    return found[0] if found and len(found[0].dims) == 2 else None
+
+
+def turns(site: SiteFacts) -> Finding | None:
+    """What a loop takes beside what it computes, as one turn waits for the one before."""
+    loop = loop_of(site)
+    if loop is None:
+        return None
+    beside = site.cycles(Cause.SCALAR, Cause.LOOP, Cause.LATENCY, Cause.MXU_RESULT)
+    trips = loop.dims[0]
+    share = f"{beside / max(site.report.cycles, 1):.0%}"
+    spent = "wait for results or are scalar code and loop overhead"
+    if not trips:
+        why = f"a loop whose turns depend on data, one after another: of its cycles {share} {spent}"
+        remedy = "several steps in a turn, so that its end is asked for less often; more work in each step"
+        return Finding("turns", beside / 2, why, remedy, loop.source)
+    each = site.report.cycles / (site.calls * trips)
+    why = f"a loop of {trips:,} turns, one after another, of {each:,.0f} cycles, of which {share} {spent}"
+    together = min(_UNROLLED, trips)
+    rounds = max(1, math.ceil(math.log2(trips)))
+    remedy = (
+        f"more in a turn: lax.scan(.., unroll={together}) takes {-(-trips // together):,}; where steps "
+        f"combine in any grouping (sums, linear recurrences) jax.lax.associative_scan, {rounds} rounds; "
+        "where none needs the one before, vmap or a product of matrices"
+    )
+    return Finding("turns", beside * (1 - 1 / together), why, remedy, loop.source)
+
+
+def turning_vectors(site: SiteFacts, vector: float) -> Finding:
+    """Of a loop in one kernel, or a sort: how often it turns, and so what it computes, is not counted."""
+    loop = loop_of(site)
+    if loop is None:
+        why = "vector instructions of a loop that stays on the chip, turn after turn"
+        remedy = "fewer turns, or less to do in each; of a sort fewer elements, or lax.top_k"
+        return Finding("loop", vector, why, remedy)
+    trips = loop.dims[0]
+    many = f"of {trips:,} turns" if trips else "whose turns depend on data"
+    each = f", {vector / (site.calls * trips):,.0f} cycles each" if trips else ""
+    why = f"vector instructions of a loop {many}{each}"
+    remedy = (
+        "fewer turns, or less to do in each: what does not depend on the turn before, outside of it"
+    )
+    return Finding("loop", vector, why, remedy, loop.source)
