@@ -143,8 +143,7 @@ _by = click.option(
     show_default=True,
     help="what costs most: kernels, source lines or operation names",
 )
-
-
+_prices = click.option("--prices", type=FILE, help="a price file: [chip_hour] v5e = 1.2")
 _listing = _options(
     click.option(
         "--top",
@@ -167,7 +166,7 @@ _listing = _options(
         type=FILE,
         help="write what --by lists as CSV (- to standard output)",
     ),
-    click.option("--prices", type=FILE, help="a price file: [chip_hour] v5e = 1.2"),
+    _prices,
     click.option("--tokens", type=click.IntRange(min=1), help="tokens of a step, for their price"),
 )
 _inputs = click.option("--inputs", type=FILE, help="in0.. as .npz")
@@ -409,6 +408,12 @@ def eval_command(**options: object) -> None:
     type=FILE,
     help="keep each result in this file (JSON lines); what it holds already is not run again",
 )
+@click.option(
+    "--cost",
+    type=click.Choice(["lists", "energy", "price"]),
+    help="what the best are the fastest for: places in the lists, energy or price of a step",
+)
+@_prices
 @click.option("--csv", "csv_file", type=FILE, help="write a table as CSV")
 @click.option(
     "--plot",

@@ -31,8 +31,8 @@ from tpu_sim.isa.chip_settings import Setting, SettingError, parse_setting, unit
 from tpu_sim.isa.chips import ChipError
 from tpu_sim.isa.source_digest import source_digest
 
-_AS_FAST = 1e-3
-"""Times that differ by less are the same to who chooses."""
+_HEAD = '{"model": '
+"""How the line of every result begins."""
 
 Point = tuple[Setting, ...]
 Source = str | bytes | Path
@@ -57,7 +57,7 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Result:
-    """One model on one variant: cycles and seconds, or why there are none.
+    """One model on one variant: cycles and seconds, or why there are none; joules are of one of `devices`.
 
     `digest` is that of the model's bytes, the chip's parameters and our own sources: what is kept of
     an older compiler, or of a chip file that was edited, is not taken for a result of now.
@@ -74,6 +74,7 @@ class Result:
     hbm_peak_bytes: int = 0
     mxu_utilisation: float = 0.0
     joules: float = 0.0
+    devices: int = 1
     error: str = ""
 
     @property
@@ -180,15 +181,25 @@ def _read(kept: Path | None) -> Iterator[Result]:
     if kept is None or not kept.exists():
         return
     lines = kept.read_text(encoding="utf-8", errors="replace").splitlines()
-    if lines and not lines[0].startswith("{"):
-        raise CompileError(
-            f"{kept} holds something else than results of a sweep: name another file"
-        )
+    for number, line in enumerate(lines, 1):
+        if not _is_result(line):
+            raise CompileError(
+                f"{kept} holds something else than results of a sweep (line {number}): name another file"
+            )
     for line in lines:
         try:
             yield Result(**json.loads(line))
         except (ValueError, TypeError):
             continue
+
+
+def _is_result(line: str) -> bool:
+    """Whether a line is a result, perhaps of another version, or the beginning of one."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return line.startswith(_HEAD) or _HEAD.startswith(line)
+    return isinstance(found, dict) and {"model", "digest", "target"} <= found.keys()
 
 
 def _estimated(requests: Sequence[tuple[Result, Source]], jobs: int) -> Iterator[Result]:
@@ -258,7 +269,8 @@ def estimate_one(
         if isinstance(chip, ChipError):
             raise chip
         target = request.target if chip is None else client_of(chip).devices
-        report = compile(source, target, options=options).estimate(request.trips)
+        executable = compile(source, target, options=options)
+        report = executable.estimate(request.trips)
     except USER_ERRORS as error:
         return Result(**{**fields, "error": str(error).splitlines()[0]})
     return Result(
@@ -270,49 +282,8 @@ def estimate_one(
             "hbm_peak_bytes": report.hbm_peak_bytes,
             "mxu_utilisation": report.mxu_utilisation,
             "joules": 0.0 if report.energy is None else report.energy.joules,
+            "devices": executable.device_count,
         }
-    )
-
-
-def relative_times(
-    results: dict[tuple[str, Point], Result], models: Sequence[str], points: Sequence[Point]
-) -> dict[Point, float]:
-    """For each point the geometric mean over the models of its time by that of the first point; inf
-    where a model has none."""
-    found = {}
-    for point in points:
-        pairs = [(results[model, point], results[model, points[0]]) for model in models]
-        is_whole = all(result.seconds and base.seconds for result, base in pairs)
-        logs = [math.log(result.seconds / base.seconds) for result, base in pairs if is_whole]
-        found[point] = math.exp(sum(logs) / len(logs)) if logs else math.inf
-    return found
-
-
-def front(times: dict[Point, float], parameters: Sequence[SweptValues]) -> set[Point]:
-    """The combinations that are the fastest for what they cost.
-
-    What one costs is how many steps along the lists it is from their first values: lists are meant to be
-    given from the cheapest value to the dearest. None that costs less is as fast, to a part in a thousand,
-    and none that costs as much is faster.
-    """
-    by_cost: dict[int, dict[Point, float]] = {}
-    for point, time in times.items():
-        if point and math.isfinite(time):
-            by_cost.setdefault(_cost(point, parameters), {})[point] = time
-    found: set[Point] = set()
-    least = math.inf
-    for _, row in sorted(by_cost.items()):
-        fastest = min(row.values())
-        if fastest < least * (1 - _AS_FAST):
-            found.update(point for point, time in row.items() if time == fastest)
-        least = min(least, fastest)
-    return found
-
-
-def _cost(point: Point, parameters: Sequence[SweptValues]) -> int:
-    return sum(
-        parameter.values.index(setting.value)
-        for parameter, setting in zip(parameters, point, strict=True)
     )
 
 

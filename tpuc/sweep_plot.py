@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from compiler.diagnostics import UnsupportedError
 from tpuc.sweep import Point, SweptValues
+from tpuc.sweep_costs import LISTS, Judged
+from tpuc.tables import shown_name
 
 _KINDS = (".svg", ".png", ".pdf")
 _PANEL_INCHES = (4.2, 3.4)
@@ -23,24 +25,34 @@ def check_plot(path: str) -> None:
         raise UnsupportedError("--plot needs matplotlib: pip install tpuc[plots]")
 
 
-def write_plot(
-    path: str,
-    models: Sequence[str],
-    parameters: Sequence[SweptValues],
-    times: Mapping[Point, float],
-    best: set[Point],
-) -> None:
-    """Draw times by that of the chip as it is, over the values of each parameter."""
+def write_plot(path: str, judged: Judged) -> None:
+    """Draw times by that of the chip as it is, over each parameter's values and what a step costs."""
     from matplotlib.figure import Figure
 
+    panels = len(judged.parameters) + (judged.axis != LISTS)
     width, height = _PANEL_INCHES
-    figure = Figure(figsize=(width * len(parameters), height), layout="constrained")
-    names = ", ".join(Path(model).stem for model in models)
+    figure = Figure(figsize=(width * panels, height), layout="constrained")
+    names = ", ".join(shown_name(m) if m == "-" else Path(m).stem for m in judged.models)
     figure.suptitle(f"time on the chip by that of the chip as it is: {names}")
-    for number, parameter in enumerate(parameters):
-        axes = figure.add_subplot(1, len(parameters), number + 1)
-        _panel(axes, number, parameter, times, best)
+    for number, parameter in enumerate(judged.parameters):
+        axes = figure.add_subplot(1, panels, number + 1)
+        _panel(axes, number, parameter, judged.times, judged.best)
+    if judged.axis != LISTS:
+        _cost_panel(figure.add_subplot(1, panels, panels), judged)
     figure.savefig(path, metadata={"Date": None} if path.endswith(".svg") else None)
+
+
+def _cost_panel(axes: Any, judged: Judged) -> None:  # of a library without types
+    """Every variant by what a step costs; the best joined by a line."""
+    known = [p for p in judged.points if math.isfinite(judged.times[p] + judged.costs[p])]
+    places = {point: (judged.costs[point], judged.times[point]) for point in known}
+    others = [place for point, place in places.items() if point not in judged.best]
+    front = sorted(place for point, place in places.items() if point in judged.best)
+    axes.plot([x for x, _ in others], [y for _, y in others], "o", color="0.6", label="variant")
+    axes.plot([x for x, _ in front], [y for _, y in front], "o-", color="C0", label="best")
+    axes.set_xlabel(f"{judged.axis} of a step, by that of the chip as it is")
+    axes.set_ylabel("time")
+    axes.legend(fontsize="small")
 
 
 def _panel(

@@ -6,6 +6,7 @@ operand in another kernel is unknown here, and then nothing is said.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from compiler.analysis.dot_parts import stated_precision
@@ -16,8 +17,8 @@ from compiler.hlo.origins import origins_of
 from compiler.hlo.shape import ArrayShape
 from tpu_sim.isa import kernel_facts as facts
 
-_LOOPS = frozenset({"while", "scan"})
-"""How frameworks name a loop."""
+_LOOP = re.compile(r"(^|/)(while|scan)$")
+"""How frameworks' names of a loop end."""
 _OF_POLYNOMIALS = frozenset({"add", "subtract", "multiply", "negate"})
 """A sum over these of two arrays is a few products: of (x - y)^2 the sums of x^2, x y and y^2."""
 _OF_SEVERAL_TERMS = frozenset({"add", "subtract"})
@@ -29,8 +30,8 @@ def marks_of(node: HloInstruction) -> tuple[str, ...]:
     if OPCODES[node.opcode].has(Trait.CONTRACTION):
         return tuple(_product_marks(node))
     if node.opcode == "while":
-        names = {origin.op_name.rpartition("/")[2] for origin in origins_of(node)}
-        return (facts.MODEL_LOOP,) if names & _LOOPS else ()
+        is_models = any(_LOOP.search(origin.op_name) for origin in origins_of(node))
+        return (facts.MODEL_LOOP,) if is_models else ()
     if node.opcode == "gather" and _takes_columns(node):
         return (facts.COLUMNS,)
     if node.opcode == "reduce" and _is_outer_sum(node):

@@ -18,7 +18,8 @@ import pytest
 from tests.cli.conftest import Call
 from tpu_sim.isa.chip_settings import Setting, SettingError
 from tpuc.commands.models import standard_input
-from tpuc.sweep import combinations, front, parse_values, sensitivity
+from tpuc.sweep import combinations, parse_values, sensitivity
+from tpuc.sweep_costs import front, list_costs
 
 TWO = [parse_values("a=1,2"), parse_values("b=8,16MiB")]
 
@@ -48,7 +49,7 @@ def test_where_every_parameter_helps_the_best_for_each_cost_are_few() -> None:
         point: math.prod(gains[setting.key] ** int(setting.value) for setting in point)
         for point in combinations(three)
     }
-    best = front(times, three)
+    best = front(times, list_costs(combinations(three), three))
     found = [[int(setting.value) for setting in point] for point in best]
     assert sorted(sum(values) - 3 for values in found) == [0, 1, 2, 3, 4, 5, 6]  # of 27
     assert [3, 1, 1] in found and [3, 3, 2] in found
@@ -57,12 +58,62 @@ def test_where_every_parameter_helps_the_best_for_each_cost_are_few() -> None:
 def test_the_front_and_what_each_parameter_does() -> None:
     times = dict(zip(combinations(TWO), [1.0, 4.0, 2.0, 4.0, math.inf], strict=True))
     _, slow, wide, dear, _ = times
-    assert front(times, TWO) == {slow, wide}
-    assert dear not in front(times, TWO)
-    assert front({p: t * 1.0005**-n for n, (p, t) in enumerate(times.items())}, TWO) == {slow, wide}
+    costs = list_costs(combinations(TWO), TWO)
+    assert front(times, costs) == {slow, wide}
+    assert dear not in front(times, costs)
+    about = {p: t * 1.0005**-n for n, (p, t) in enumerate(times.items())}
+    assert front(about, costs) == {slow, wide}
     rows = {(key, value): ratio for key, value, ratio in sensitivity(times, TWO)}
     assert rows["a", "2"] == 1.0  # b = 16MiB has no time there
     assert rows["b", "16MiB"] == 0.5
+
+
+def test_a_front_of_costs_that_are_no_steps() -> None:
+    first, *points = combinations(TWO)
+    times = dict(zip([first, *points], [1.0, 0.9, 0.9, 0.5, 0.4999], strict=True))
+    costs = dict(zip([first, *points], [1.0, 1.0004, 1.2, 2.0, math.inf], strict=True))
+    assert front(times, costs) == {points[0], points[2]}, "a part in a thousand is the same cost"
+    assert front(times, costs | {points[3]: 2.1}) == {points[0], points[2]}, "or the same time"
+
+
+def test_the_best_by_energy_and_by_price_are_in_the_table_of_values(
+    call: Call, model: Path, tmp_path: Path
+) -> None:
+    table, prices, kept = (tmp_path / name for name in ("t.csv", "prices.toml", "kept.jsonl"))
+    arguments = ["sweep", model, "--set", "hbm_bandwidth=100,1600GB/s", "--jobs", "1"]
+    arguments += ["--results", kept, "--csv", table]
+    shown = call(*arguments, "--cost", "energy").out
+    assert "energy by first" in shown and "takes no more energy" in shown
+    with table.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["is_best"] for row in rows] == ["0", "0", "1"], "faster, and idle for less time"
+    ratios = [float(row["joules"]) / float(rows[0]["joules"]) for row in rows]
+    assert [float(row["cost_energy"]) for row in rows] == pytest.approx(ratios)
+    prices.write_text('[chip_hour]\nv5e = 1.2\n"v5e{hbm_bandwidth=1600GB/s}" = 36\n')
+    found = json.loads(call(*arguments, "--prices", prices, "--json").out)
+    assert found["cost"] == "price"
+    whole, slow, fast = found["variants"]
+    assert (whole["is_best"], slow["is_best"], fast["is_best"]) == (True, False, True)
+    (figures,) = fast["models"]
+    assert figures["price"] == pytest.approx(36 * figures["seconds"] / 3600)
+    with table.open(newline="") as file:
+        assert [row["is_best"] for row in csv.DictReader(file)] == ["1", "0", "1"]
+    refused = call(*arguments, "--cost", "price")
+    assert refused.code == 2 and "give --prices" in refused.err
+    prices.write_text("[chip_hour]\nv5p = 1.2\n")
+    assert "no price of v5e" in call(*arguments, "--prices", prices).err
+
+
+def test_a_file_of_something_else_is_no_results(call: Call, model: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "kept.jsonl"
+    arguments = ["sweep", model, "--set", "vregs=32", "--jobs", "1", "--results", kept]
+    for text in ('{"a": 1}\n', '{\n "a": 1}\n', '{"model": "x"}\n', '{"mod\n[]\n'):
+        kept.write_text(text)
+        refused = call(*arguments)
+        assert refused.code == 1 and "something else than results of a sweep" in refused.err
+        assert kept.read_text() == text
+    kept.write_text('{"mod')  # killed while writing the first
+    assert call(*arguments).code == 0 and len(kept.read_text().splitlines()) == 3
 
 
 def test_a_sweep_is_a_table_a_file_and_resumes(call: Call, model: Path, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
@@ -18,6 +18,7 @@ from compiler.frontends.recognition import is_binary, is_model_text
 from compiler.hlo.ir import HloModule
 from compiler.options import CompileOptions
 from runtime.api import DEFAULT_TARGET, compile, load_executable, read_source
+from runtime.energy import parse_prices, read_prices
 from runtime.executable import Executable
 from runtime.machines import MachineOptions
 from runtime.topology import Topology, parse_target
@@ -97,6 +98,16 @@ def standard_input() -> str | bytes:
     if not is_model_text(text):
         raise CompileError("standard input holds no HLO or StableHLO")
     return text
+
+
+def prices_in(path: str, models: Iterable[str]) -> dict[str, float]:
+    """What an hour of each chip costs by a price file, read once, for it may be a pipe; ``-`` is standard
+    input, which a model may want too."""
+    if path == "-" and "-" in models:
+        raise click.UsageError("the model and --prices both want standard input")
+    if path == "-":
+        return parse_prices(sys.stdin.buffer.read(), "standard input")
+    return read_prices(path)
 
 
 def worker_choice(text: str | None) -> WorkerChoice | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 
@@ -12,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from runtime.api import DEFAULT_TARGET
-from runtime.energy import parse_prices, price_of, read_prices
+from runtime.energy import price_of
 from runtime.executable import Executable
 from runtime.machines import MachineOptions
 from runtime.report import Report
@@ -24,7 +23,13 @@ from tpuc import tables
 from tpuc.arrays import compare, save_arrays
 from tpuc.commands.fitting import fit as find_fitting
 from tpuc.commands.judging import Given, judge, print_json, tolerance_of
-from tpuc.commands.models import Choices, compiled_or_loaded, several_targets, worker_choice
+from tpuc.commands.models import (
+    Choices,
+    compiled_or_loaded,
+    prices_in,
+    several_targets,
+    worker_choice,
+)
 from tpuc.commands.oracle import evaluated_anew
 from tpuc.commands.terminal import quiet, warn_of_made_up, working, writable
 from tpuc.cost_csv import costs_as_csv
@@ -61,7 +66,7 @@ def run(
     """``tpuc run``: compile or load, execute, report; exit 1 when a comparison fails."""
     writable(outputs)
     writable(trace)
-    per_hour = None if prices is None else _prices(prices, model)
+    per_hour = None if prices is None else prices_in(prices, [model])
     listing = _Shown(tables.Listing(top, sort), by, csv_file, per_hour, tokens, as_json)
     listing.check()
     _comparable(model, expect, check=check)
@@ -137,7 +142,7 @@ def estimate(
     Several targets, with commas between, make a table of how the program scales.
     """
     writable(trace)
-    per_hour = None if prices is None else _prices(prices, model)
+    per_hour = None if prices is None else prices_in(prices, [model])
     listing = _Shown(tables.Listing(top, sort), by, csv_file, per_hour, tokens, as_json)
     listing.check()
     options = MachineOptions(max_cycles=max_cycles, cache=not no_cache)
@@ -168,15 +173,6 @@ def estimate(
 
 
 _SHOWN = tables.Listing()
-
-
-def _prices(path: str, model: str) -> dict[str, float]:
-    """The price file, read once, for it may be a pipe; ``-`` is standard input."""
-    if path == "-" and model == "-":
-        raise click.UsageError("the model and --prices both want standard input")
-    if path == "-":
-        return parse_prices(sys.stdin.buffer.read(), "standard input")
-    return read_prices(path)
 
 
 @dataclass(frozen=True)

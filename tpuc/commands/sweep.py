@@ -6,7 +6,7 @@ import csv
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -17,9 +17,10 @@ from rich.progress import MofNCompleteColumn, Progress
 from rich.table import Table
 
 from runtime.api import read_source
+from runtime.energy import price_of
 from tpu_sim.isa.chip_settings import SettingError, with_settings
 from tpu_sim.jit.host import processor_count
-from tpuc.commands.models import named_topology, standard_input, worker_choice
+from tpuc.commands.models import named_topology, prices_in, standard_input, worker_choice
 from tpuc.commands.terminal import writable
 from tpuc.failures import say_as_json
 from tpuc.sweep import (
@@ -28,19 +29,18 @@ from tpuc.sweep import (
     Sweep,
     SweptValues,
     combinations,
-    front,
     parse_values,
-    relative_times,
     run_sweep,
     sensitivity,
 )
+from tpuc.sweep_costs import LISTS, PRICE, Judged, judge
 from tpuc.sweep_plot import check_plot, write_plot
-from tpuc.tables import console, heading
+from tpuc.tables import console, heading, shown_name
 
 _MOST_ERRORS = 5
 """In a text that is to fit a screen; JSON has all."""
 
-Results = dict[tuple[str, Point], Result]
+Results = Mapping[tuple[str, Point], Result]
 
 
 def sweep(
@@ -52,6 +52,8 @@ def sweep(
     jobs: int | None,
     workers: str | None,
     results: str | None,
+    cost: str | None,
+    prices: str | None,
     csv_file: str | None,
     plot: str | None,
     as_json: bool,
@@ -64,6 +66,7 @@ def sweep(
         )
     parameters, points = _points(settings, target)
     _expect_models(models)
+    axis, per_hour = _cost_axis(cost, prices, models, target)
     writable(csv_file)
     writable(plot)
     if plot:
@@ -88,19 +91,32 @@ def sweep(
             piped,
             choice,
         )
-    times = relative_times(found, models, points)
+    judged = judge(found, models, parameters, points, axis, per_hour)
     if csv_file:
-        _write_csv(Path(csv_file), parameters, found)
+        _write_csv(Path(csv_file), judged)
     if plot:
-        write_plot(plot, models, parameters, times, front(times, parameters))
+        write_plot(plot, judged)
     if all(result.error for result in found.values()):
         _say_errors(found, as_json=as_json)
     elif as_json:
-        click.echo(json.dumps(_as_json(parameters, found, times)))
+        click.echo(json.dumps(_as_json(judged)))
     else:
-        _print(models, parameters, points, found, times)
-    if not any(map(math.isfinite, times.values())):
+        _print(judged)
+    if not any(map(math.isfinite, judged.times.values())):
         raise click.exceptions.Exit(1)
+
+
+def _cost_axis(
+    cost: str | None, prices: str | None, models: Sequence[str], target: str
+) -> tuple[str, dict[str, float] | None]:
+    """What the best are the fastest for, and what an hour of each chip costs."""
+    if cost == PRICE and prices is None:
+        raise click.UsageError("--cost price wants what an hour of a chip costs: give --prices")
+    if prices is None:
+        return cost or LISTS, None
+    per_hour = prices_in(prices, models)
+    price_of(per_hour, named_topology(target).chip, 0.0, 1)  # refuses a chip that has none
+    return cost or PRICE, per_hour
 
 
 def _expect_models(models: tuple[str, ...]) -> None:
@@ -147,40 +163,41 @@ def _points(settings: Sequence[str], target: str) -> tuple[list[SweptValues], li
     return parameters, points
 
 
-def _print(
-    models: Sequence[str],
-    parameters: Sequence[SweptValues],
-    points: Sequence[Point],
-    results: Results,
-    times: dict[Point, float],
-) -> None:
+def _print(judged: Judged) -> None:
     out = console()
-    best = front(times, parameters)
-    heading(
-        out,
-        f"time on the chip: {results[models[0], points[0]].target} and {len(points) - 1} variants",
-    )
+    parameters, models, results = judged.parameters, judged.models, judged.results
+    base = results[models[0], judged.points[0]].target
+    heading(out, f"time on the chip: {base} and {len(judged.points) - 1} variants")
     table = Table()
     for parameter in parameters:
         table.add_column(parameter.key, justify="right")
     for model in models:
-        table.add_column(Path(model).stem, justify="right")
+        table.add_column(_title(model), justify="right")
     table.add_column("by first", justify="right")
+    if judged.axis != LISTS:
+        table.add_column(f"{judged.axis} by first", justify="right")
     table.add_column("best")
-    for point in points:
+    for point in judged.points:
         values = [setting.value for setting in point] or ["as it is", *[""] * (len(parameters) - 1)]
         each = [_time(results[model, point]) for model in models]
-        table.add_row(*values, *each, _ratio(times[point]), "*" if point in best else "")
+        ratios = [_ratio(judged.times[point])]
+        if judged.axis != LISTS:
+            ratios.append(_ratio(judged.costs[point]))
+        table.add_row(*values, *each, *ratios, "*" if point in judged.best else "")
     out.print(table)
-    out.print("*: the fastest of those as many steps along the lists, or fewer")
+    out.print(f"*: {judged.rule}")
     effects = Table()
     for column in ("parameter", "value", "time by that of its first value"):
         effects.add_column(column, justify="left" if column == "parameter" else "right")
-    for key, value, ratio in sensitivity(times, parameters):
+    for key, value, ratio in sensitivity(judged.times, parameters):
         effects.add_row(key, value, _ratio(ratio))
     out.print(effects)
     for text in _errors(results):
         out.print(text, soft_wrap=True)
+
+
+def _title(model: str) -> str:
+    return shown_name(model) if model == "-" else Path(model).stem
 
 
 def _errors(results: Results, most: int = _MOST_ERRORS) -> list[str]:
@@ -190,7 +207,7 @@ def _errors(results: Results, most: int = _MOST_ERRORS) -> list[str]:
         if result.error:
             targets[result.model, result.error].append(result.target)
     lines = [
-        f"{model} on {found[0]}{f' and {len(found) - 1} more' if found[1:] else ''}: {error}"
+        f"{shown_name(model)} on {found[0]}{f' and {len(found) - 1} more' if found[1:] else ''}: {error}"
         for (model, error), found in targets.items()
     ]
     more = len(lines) - most
@@ -206,38 +223,56 @@ def _ratio(value: float) -> str:
     return f"{value:.3f}" if math.isfinite(value) else "-"
 
 
-def _write_csv(path: Path, parameters: Sequence[SweptValues], results: Results) -> None:
+def _write_csv(path: Path, judged: Judged) -> None:
     """One line for each model and variant."""
     figures = [
         "model", "target", "cycles", "seconds", "hbm_bytes", "hbm_peak_bytes", "mxu_utilisation",
-        "joules", "error",
+        "joules", "devices", "error",
     ]  # fmt: skip
+    keys = [parameter.key for parameter in judged.parameters]
+    price = ["price"] if judged.price is not None else []
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow([*(parameter.key for parameter in parameters), *figures])
-        for (_, point), result in results.items():
-            values = [setting.value for setting in point] or [""] * len(parameters)
-            record = asdict(result)
-            writer.writerow([*values, *(record[figure] for figure in figures)])
+        writer.writerow(
+            [*keys, *figures, *price, "time_by_first", f"cost_{judged.axis}", "is_best"]
+        )
+        for (_, point), result in judged.results.items():
+            values = [setting.value for setting in point] or [""] * len(keys)
+            record = _record(judged, result) | {"model": shown_name(result.model)}
+            ratios = [_finite(found.get(point)) for found in (judged.times, judged.costs)]
+            is_best = int(point in judged.best)
+            writer.writerow([*values, *(record[f] for f in (*figures, *price)), *ratios, is_best])
 
 
-def _as_json(
-    parameters: Sequence[SweptValues], results: Results, times: dict[Point, float]
-) -> dict[str, object]:
-    best = front(times, parameters)
+def _record(judged: Judged, result: Result) -> dict[str, object]:
+    record = asdict(result)
+    return record if judged.price is None else record | {"price": judged.price(result)}
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _as_json(judged: Judged) -> dict[str, object]:
     return {
-        "parameters": {parameter.key: list(parameter.values) for parameter in parameters},
+        "parameters": {parameter.key: list(parameter.values) for parameter in judged.parameters},
+        "cost": judged.axis,
         "variants": [
             {
                 "settings": {setting.key: setting.value for setting in point},
-                "time_by_first": times[point] if math.isfinite(times[point]) else None,
-                "is_best": point in best,
-                "models": [asdict(found) for (_, of), found in results.items() if of == point],
+                "time_by_first": _finite(judged.times[point]),
+                "cost": _finite(judged.costs.get(point)),
+                "is_best": point in judged.best,
+                "models": [
+                    _record(judged, found)
+                    for (_, of), found in judged.results.items()
+                    if of == point
+                ],
             }
-            for point in times
+            for point in judged.points
         ],
         "sensitivity": [
             {"parameter": key, "value": value, "time_by_first": ratio if ratio == ratio else None}
-            for key, value, ratio in sensitivity(times, parameters)
+            for key, value, ratio in sensitivity(judged.times, judged.parameters)
         ],
     }

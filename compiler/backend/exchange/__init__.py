@@ -1,4 +1,5 @@
 """Kernels that exchange data between the chips of a slice.
 
-To be imported from outside: `cost`, `gather`, `kernels`, `permute`, `plan`, `ports`, `reduce`, `ways`.
+To be imported from outside: `buffers`, `cost`, `gather`, `kernels`, `permute`, `plan`, `ports`,
+`reduce`, `ways`.
 """
