@@ -16,6 +16,7 @@ from compiler.partitioner.factors import Assignment, FactorPlan, Job, candidates
 from compiler.partitioner.grid import Cut, Grid
 from compiler.partitioner.local import Local
 from compiler.partitioner.moves import Router
+from compiler.partitioner.sizes import seen_padding
 from compiler.partitioner.values import (
     Held,
     PartitionedValue,
@@ -313,5 +314,6 @@ class LocalComputation:
         cut_by = math.prod(self.grid.count(axes) for axes in given.values())
         return total + (work + plan.work / cut_by) / _WORK_OF_A_BYTE
 
-    def _bytes(self, dims: tuple[int, ...], size: int, cut: Cut) -> int:
-        return size * math.prod(self.grid.local(dims, cut))
+    def _bytes(self, dims: tuple[int, ...], size: int, cut: Cut) -> float:
+        local = self.grid.local(dims, cut)
+        return size * math.prod(local) + seen_padding(local, size)

@@ -12,13 +12,17 @@ from compiler.partitioner.grid import Cut, Dims
 from compiler.partitioner.local import Local
 from compiler.partitioner.moves import Router
 
+_CONVERSION = 1.0
+"""What it has to save in bytes to be converted once more: a cut of what is there saves nothing."""
+
 
 @dataclass
 class PartitionedValue:
     """An array of global `dims`; every cut of it that was needed so far is kept.
 
     `combiner` adds up what a cut with partial sums holds. `hint` is the cut that the program asks
-    for, and None where it leaves that open.
+    for, and None where it leaves that open. `narrow` is the array of fewer bytes of which it is a
+    conversion, which may be moved in its place.
     """
 
     dims: Dims
@@ -26,6 +30,7 @@ class PartitionedValue:
     cuts: dict[Cut, HloInstruction]
     combiner: HloComputation | None = None
     hint: Cut | None = None
+    narrow: PartitionedValue | None = None
 
     @property
     def first(self) -> Cut:
@@ -57,7 +62,10 @@ def width(dtype: DType) -> int:
 
 def cost_of(router: Router, value: PartitionedValue, goal: Cut, most: float = math.inf) -> float:
     """What it takes to have the value in a cut; where that is more than `most`, any number that is more."""
-    return router.cost(value.dims, width(value.dtype), tuple(value.cuts), goal, most)
+    found = router.cost(value.dims, width(value.dtype), tuple(value.cuts), goal, most)
+    if found and value.narrow is not None and not goal.partial:
+        return min(found, cost_of(router, value.narrow, goal, most))
+    return found
 
 
 def in_cut(b: Local, router: Router, value: PartitionedValue, goal: Cut) -> HloInstruction:
@@ -65,6 +73,11 @@ def in_cut(b: Local, router: Router, value: PartitionedValue, goal: Cut) -> HloI
 
     Partial results of a goal are addends, whatever combines those of the value.
     """
+    if _is_moved_narrow(router, value, goal):
+        assert value.narrow is not None
+        return value.cuts.setdefault(
+            goal, b.cast(in_cut(b, router, value.narrow, goal), value.dtype)
+        )
     if goal.partial and not _is_sum(value.combiner):
         in_cut(b, router, value, goal.summed())
         starts = tuple(cut for cut in value.cuts if not cut.partial)
@@ -79,6 +92,14 @@ def in_cut(b: Local, router: Router, value: PartitionedValue, goal: Cut) -> HloI
         if not cut.partial:
             value.cuts.setdefault(cut, instr)
     return instr
+
+
+def _is_moved_narrow(router: Router, value: PartitionedValue, goal: Cut) -> bool:
+    """Whether it takes less to move what the value is a conversion of."""
+    if value.narrow is None or goal.partial or goal in value.cuts:
+        return False
+    own = router.cost(value.dims, width(value.dtype), tuple(value.cuts), goal)
+    return cost_of(router, value.narrow, goal, own) < own - _CONVERSION
 
 
 def _is_sum(combiner: HloComputation | None) -> bool:

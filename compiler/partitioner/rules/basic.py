@@ -9,7 +9,7 @@ from compiler.partitioner.factors import DROPPED, FactorPlan, Job
 from compiler.partitioner.grid import Cut
 from compiler.partitioner.region import GATHERED, Handler, LocalComputation
 from compiler.partitioner.rules import sums
-from compiler.partitioner.values import Held, PartitionedValue, Several, Whole
+from compiler.partitioner.values import Held, PartitionedValue, Several, Whole, width
 
 Instr = HloInstruction
 
@@ -18,6 +18,16 @@ def by_rule(region: LocalComputation, instr: Instr) -> Held:
     """Cut wherever the sharding rule lets tiles pass; parts of sums go through what keeps sums."""
     plan = FactorPlan.of(instr)
     return sums.through(region, instr, plan) or region.apply(instr, plan)
+
+
+def _convert(region: LocalComputation, instr: Instr) -> Held:
+    """As any elementwise operation; what it widens is moved as it was before."""
+    found = by_rule(region, instr)
+    source = region.value(instr.operands[0])
+    assert isinstance(found, PartitionedValue)
+    if width(source.dtype) < width(found.dtype):
+        found.narrow = source
+    return found
 
 
 def _broadcast(region: LocalComputation, instr: Instr) -> Held:
@@ -75,8 +85,9 @@ def copied(region: LocalComputation, instr: Instr) -> Held:
     """The same array, wanted in another cut."""
     source = region.value(instr.operands[0])
     (hint,) = region.hints(instr)
+    wanted = hint or source.hint
     return PartitionedValue(
-        source.dims, source.dtype, source.cuts, source.combiner, hint or source.hint
+        source.dims, source.dtype, source.cuts, source.combiner, wanted, source.narrow
     )
 
 
@@ -135,6 +146,7 @@ BASIC: dict[str, Handler] = {
     "broadcast": _broadcast,
     "cholesky": by_rule,
     "constant": _constant,
+    "convert": _convert,
     "copy": copied,
     "fft": by_rule,
     "get-tuple-element": _get_tuple_element,
