@@ -1,4 +1,4 @@
 """The SPMD partitioner: a program of global arrays becomes one of local arrays and collectives.
 
-To be imported from outside: `partitioner`, `placement_text`, `traffic`.
+To be imported from outside: `partitioner`, `placement_text`, `sizes`, `traffic`.
 """

@@ -23,16 +23,17 @@ from compiler.passes.sharding.exporter import (
     stated_results,
 )
 from compiler.passes.sharding.importer import ImportedProgram, import_shardings
+from compiler.passes.sharding.plan_cost import pricing_of
 from compiler.passes.sharding.regions import mark_manual
+from compiler.passes.sharding.turns import propagate_best
 from compiler.sharding.mesh import TensorSharding
 from compiler.sharding.propagation import (
     Direction,
     PropagationStep,
-    propagate,
     step_of,
     step_of_edge,
 )
-from compiler.sharding.values import Values, values_of
+from compiler.sharding.values import ShardedValue, Values, values_of
 
 
 def propagate_shardings(module: HloModule, context: PassContext) -> bool:
@@ -53,7 +54,14 @@ def propagate_shardings(module: HloModule, context: PassContext) -> bool:
     _state(program, values)
     mark_manual(program, values)
     steps = _steps(program, values, control)
-    context.counts["steps"] = propagate(steps, values.all())
+    context.counts["steps"], way = propagate_best(
+        [*steps.values(), *map(step_of_edge, values.edges)],
+        values.all(),
+        _borders(program, values),
+        lambda: pricing_of(module, values, steps, context.chip, program.statements.device_count),
+    )
+    if way:
+        context.remarks.append(f"shardings of arguments and results were spread otherwise: {way}")
     results, stated = values.of[module.entry.root_instruction], stated_results(program)
     export_shardings(program, values)
     context.counts["settled parameters"] = settle_parameters(program, values)
@@ -132,13 +140,21 @@ def _join(members: list[HloInstruction], values: Values) -> None:
 
 def _steps(
     program: ImportedProgram, values: Values, control: list[HloComputation]
-) -> list[PropagationStep]:
-    """All operations and edges through which shardings go, in the order of the program."""
-    steps = []
+) -> dict[HloInstruction, PropagationStep]:
+    """All operations through which shardings go, in the order of the program."""
+    steps = {}
     for computation in reversed(control):
         for instr in computation:
             allowed = program.barriers.get(instr, Direction.BOTH)
             step = step_of(instr, values, allowed)
             if step is not None and (step.operands or step.results):
-                steps.append(step)
-    return steps + [step_of_edge(edge) for edge in values.edges]
+                steps[instr] = step
+    return steps
+
+
+def _borders(program: ImportedProgram, values: Values) -> list[ShardedValue]:
+    """The arguments and results whose shardings the signature states, and what was made for these."""
+    entry = program.module.entry
+    ends = [*entry.parameters, *program.signed, *(n.operands[0] for n in program.signed)]
+    found = [v for i in (*ends, entry.root_instruction) for v in values.of[i] if v.is_fixed]
+    return list(dict.fromkeys(found))
