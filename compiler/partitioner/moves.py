@@ -8,8 +8,8 @@
     scatter    partial sums become tiles of sums: reduce-scatter
     mask       a sum becomes partial ones: the first device has it, the others zeros
 
-Costs are bytes that a device sends by the ring formulas, with the padding of large pieces, and a little for
-each message.
+Costs are bytes that a device sends by the ring formulas, and a little for each message: exchanges pack
+what has few lanes, so that no padding is sent.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from compiler.partitioner.grid import Axes, Cut, Dims, Grid
-from compiler.partitioner.sizes import seen_padding
 
 _LAUNCH = 8.0
 """Bytes that the start of a collective counts for: of ways that send alike, the one of fewer moves is
@@ -150,19 +149,12 @@ class _Search:
         if move.kind in ("cut", "mask"):
             return 0.001
         if move.kind == "gather":
-            return _LAUNCH + self._bytes(move.after) * share + self._padding(cut, n - 1)
+            return _LAUNCH + self._bytes(move.after) * share
         if move.kind == "reduce":
-            return _LAUNCH + 2 * self._bytes(cut) * share + self._padding(cut, 2 * share)
-        if move.kind == "exchange":
-            piece = cut.with_dim(move.other, move.after.dims[move.other])
-            return _LAUNCH + self._bytes(cut) * share + self._padding(piece, n - 1)
-        if move.kind == "scatter":
-            return _LAUNCH + self._bytes(cut) * share + self._padding(move.after, n - 1)
-        return _LAUNCH + self._bytes(cut) + self._padding(cut, 1)
-
-    def _padding(self, cut: Cut, count: float) -> float:
-        """Bytes that are sent with so many pieces without being any element's."""
-        return seen_padding(self.grid.local(self.dims, cut), self.width, count)
+            return _LAUNCH + 2 * self._bytes(cut) * share
+        if move.kind in ("exchange", "scatter"):
+            return _LAUNCH + self._bytes(cut) * share
+        return _LAUNCH + self._bytes(cut)
 
     def _moves(self, cut: Cut, *, is_direct: bool) -> Iterator[Move]:
         rest = tuple(axis for axis in cut.partial if axis not in self.goal.partial)

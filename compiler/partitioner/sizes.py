@@ -1,7 +1,7 @@
-"""Bytes of arrays as the chip's memory and links see them: whole tiles.
+"""Bytes of arrays as kernels see them: whole tiles.
 
 A cut of the last dimension into pieces of fewer than 128 elements makes no array smaller where it lies:
-each piece's rows are filled up to 128 lanes, and that is what is read, written and sent.
+each piece's rows are filled up to 128 lanes, and that is what is read, computed and written.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from compiler.partitioner.grid import Dims
 from tpu_sim.isa.geometry import LANES, SUBLANES
 
 _UNSEEN_PADDING = 64 * 1024
-"""Bytes of padding of a piece that take no time: so much passes a link while a transfer gets under way
-and arrives (about: 45 GB/s and 1.5 us)."""
+"""Bytes of padding of an array that take no time beside a kernel's launch (assumed)."""
 
 
 @functools.lru_cache(maxsize=1 << 16)
@@ -28,7 +27,7 @@ def padding(dims: Dims, width: int) -> int:
     return width * math.prod(dims[:-2]) * (plane - rows * columns)
 
 
-def seen_padding(dims: Dims, width: int, count: float = 1) -> float:
-    """The padding of `count` such arrays, where that of one takes time."""
+def seen_padding(dims: Dims, width: int) -> int:
+    """The padding of an array, where it takes time."""
     found = padding(dims, width)
-    return count * found if found > _UNSEEN_PADDING else 0.0
+    return found if found > _UNSEEN_PADDING else 0

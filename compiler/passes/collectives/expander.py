@@ -28,6 +28,7 @@ from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.replica_groups import Groups, device_counts
 from compiler.hlo.shape import ArrayShape, TupleShape
 from compiler.passes.collectives.combiner import SMALL_BYTES
+from compiler.passes.collectives.packing import plane_of
 from compiler.passes.collectives.ragged import expand_ragged
 from compiler.passes.context import PassContext
 from compiler.passes.expanders.driver import expand
@@ -82,9 +83,9 @@ class Collective:
 
     def gathered(self, operand: Instr) -> Instr:
         """``[n, *dims]``: the operand of every device of the group."""
-        dims = operand.array.dims
-        slots = self.exchange("all-gather", self.e.shaped(operand, (1, *_plane(dims))))
-        return self.e.shaped(slots, (self.size, *dims))
+        shape = operand.array
+        slots = self.exchange("all-gather", self.e.shaped(operand, (1, *plane_of(shape))))
+        return self.e.shaped(slots, (self.size, *shape.dims))
 
     def levels(self) -> tuple[Collective, Collective] | None:
         """Of groups too large for one kernel: the same among every q-th member, and among q in a row.
@@ -113,8 +114,7 @@ class Collective:
             brought = far.exchanged(self.e.shaped(slots, (far.size, near.size, *dims[1:])))
             dealt = near.exchanged(self.e.transpose(brought, turned))
             return self.e.shaped(self.e.transpose(dealt, turned), dims)
-        plain = self.e.shaped(slots, (self.size, *_plane(dims[1:])))
-        return self.e.shaped(self.exchange("all-to-all", plain), dims)
+        return self.e.shaped(self.exchange("all-to-all", self.planes(slots)), dims)
 
     def scattered(self, slots: Instr) -> Instr:
         """``[n, *dims] -> dims``: this device's slot, combined over all devices."""
@@ -128,8 +128,12 @@ class Collective:
         is_ring = ring_row(computation, slots.array.dtype) is not None and self.size <= _MOST_RING
         if not is_ring or self.size == 1:
             return self.combined(self.exchanged(slots))
-        plain = self.e.shaped(slots, (self.size, *_plane(dims[1:])))
-        return self.e.shaped(self.exchange("reduce-scatter", plain), dims[1:])
+        return self.e.shaped(self.exchange("reduce-scatter", self.planes(slots)), dims[1:])
+
+    def planes(self, slots: Instr) -> Instr:
+        """``[n, a, b]``: each slot in the plane in which it is sent."""
+        shape = slots.array
+        return self.e.shaped(slots, (self.size, *plane_of(shape.with_dims(shape.dims[1:]))))
 
     def split(self, operand: Instr, dim: int) -> Instr:
         """``[n, .., d / n, ..]``: the n parts of dimension `dim`."""
@@ -201,20 +205,29 @@ class Collective:
         """What the device that sends to this one has; zeros if none does."""
         attrs: dict[str, object] = {"source_target_pairs": tuple(pairs), "channel_id": 1}
         dims = operand.array.dims
-        moved = self.e.shaped(operand, dims or (1,))
+        moved = self.e.shaped(operand, _sent_dims(operand))
         moved = self.e.instruction("collective-permute", (moved,), attrs)
         return self.e.shaped(moved, dims)
 
 
-def _plane(dims: Dims) -> Dims:
-    """Two dimensions with the same elements in the same order."""
-    return (math.prod(dims[:-1]), dims[-1]) if dims else (1, 1)
+def _sent_dims(operand: Instr) -> Dims:
+    """The dimensions in which an array is sent whole: its own, if they are full enough."""
+    dims = operand.array.dims
+    plane = plane_of(operand.array)
+    return dims if dims and plane[1] == dims[-1] else plane if dims else (1,)
+
+
+def _is_sent_so(slots: Instr, count: int) -> bool:
+    """Whether an array is so many slots, each in the plane in which it is sent."""
+    shape = slots.array
+    if shape.rank != 3 or shape.dims[0] != count:
+        return False
+    return plane_of(shape.with_dims(shape.dims[1:])) == shape.dims[1:]
 
 
 def _all_gather(instr: Instr) -> Instr | None:
     (dim,) = instr.dimensions
-    arrays = [operand.array.dims for operand in instr.operands]
-    if len(arrays) == 1 and dim == 0 and len(arrays[0]) == 3 and arrays[0][0] == 1:
+    if len(instr.operands) == 1 and dim == 0 and _is_sent_so(instr.operands[0], 1):
         return None
     c = Collective(instr)
     return result_of(c.e, instr, [c.joined(c.gathered(o), dim) for o in instr.operands])
@@ -229,8 +242,7 @@ def _all_to_all(instr: Instr) -> Instr | None:
         parts = [c.e.part(made, 0, k, k + 1) for k in range(c.size)]
         return c.e.tuple([c.e.shaped(part, dims) for part in parts])
     (dim,) = instr.dimensions
-    dims = instr.operands[0].array.dims
-    is_plain = dim == 0 and len(dims) == 3 and dims[0] == c.size and len(instr.operands) == 1
+    is_plain = dim == 0 and len(instr.operands) == 1 and _is_sent_so(instr.operands[0], c.size)
     if is_plain and c.levels() is None:
         return None
     made_all = [c.joined(c.exchanged(c.split(o, dim)), dim) for o in instr.operands]
@@ -239,9 +251,9 @@ def _all_to_all(instr: Instr) -> Instr | None:
 
 def _reduce_scatter(instr: Instr) -> Instr | None:
     (dim,) = instr.dimensions
-    dims = instr.operands[0].array.dims
     c = Collective(instr)
-    if len(instr.operands) == 1 and dim == 0 and len(dims) == 3 and dims[0] == c.size > 1:
+    is_one = len(instr.operands) == 1 and dim == 0 and c.size > 1
+    if is_one and _is_sent_so(instr.operands[0], c.size):
         computation = instr.attrs["to_apply"]
         assert isinstance(computation, HloComputation)
         if ring_row(computation, instr.operands[0].array.dtype) and c.size <= _MOST_RING:
@@ -291,7 +303,7 @@ def _reduced(c: Collective, operand: Instr) -> Instr:
     if shape.element_count * c.size * shape.dtype.bits <= 8 * _GATHERED_BYTES:
         return c.combined(c.gathered(operand))
     e = c.e
-    rows, columns = _plane(shape.dims)
+    rows, columns = math.prod(shape.dims[:-1]), shape.dims[-1] if shape.dims else 1
     tile = 8 * max(1, 32 // shape.dtype.bits)
     if rows % (tile * c.size) == 0 and columns % LANES == 0:  # parts that lie in one piece
         mine = c.scattered(e.shaped(operand, (c.size, rows // c.size, columns)))
@@ -307,7 +319,8 @@ def _reduced(c: Collective, operand: Instr) -> Instr:
 
 
 def _permute(instr: Instr) -> Instr | None:
-    if len(instr.operands) == 1 and instr.operands[0].array.dims:
+    operand = instr.operands[0]
+    if len(instr.operands) == 1 and operand.array.dims == _sent_dims(operand):
         return None
     if len(instr.operands) == 4 and "slice_sizes" in instr.attrs:
         raise UnsupportedError(

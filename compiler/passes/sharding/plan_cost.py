@@ -149,7 +149,7 @@ class Pricing:
         wanted = {axis for axes in goal for axis in axes}
         is_scattered = all(axis in wanted for axis in sums)
         n = product(sums)
-        sent = self._bytes(value, made) * (1 if is_scattered else 2) * (n - 1) / n
+        sent = self._content(value, made) * (1 if is_scattered else 2) * (n - 1) / n
         kept = tuple(tuple(a for a in axes if a not in sums) for axes in goal)
         return self._exchange(sent) + self._moved(value, made, kept)
 
@@ -162,20 +162,26 @@ class Pricing:
         n = product(lost)
         wanted = {axis for axes in goal for axis in axes}
         if all(axis in wanted for axis in lost):
-            added = tuple(
-                (*a, *(x for x in b if x not in a)) for a, b in zip(held, goal, strict=True)
-            )
-            return self._exchange(2 * (n - 1) * self._bytes(value, added))
-        return self._exchange((n - 1) * self._bytes(value, held))
+            return self._exchange(2 * (n - 1) / n * self._content(value, held))
+        return self._exchange((n - 1) * self._content(value, held))
 
     def _exchange(self, sent: float) -> float:
         chip = self.chip
         return _LAUNCH_HOPS * chip.ici_hop_cycles + sent / (2 * chip.ici_bytes_per_cycle)
 
+    def _content(self, value: ShardedValue, tiles: Tiles) -> float:
+        """Bytes of a tile: exchanges pack what has few lanes."""
+        return self.widths[value.number] * math.prod(_local(value, tiles))
+
     def _bytes(self, value: ShardedValue, tiles: Tiles) -> float:
-        local = tuple(-(-s // product(a)) for s, a in zip(value.dims, tiles, strict=True))
-        width = self.widths[value.number]
-        return width * math.prod(local) + padding(local, width)
+        """Bytes of a tile where it lies."""
+        return self._content(value, tiles) + padding(
+            _local(value, tiles), self.widths[value.number]
+        )
+
+
+def _local(value: ShardedValue, tiles: Tiles) -> tuple[int, ...]:
+    return tuple(-(-s // product(a)) for s, a in zip(value.dims, tiles, strict=True))
 
 
 def _factors(value: ShardedValue, mapping: DimFactors, rule: ShardingRule) -> Given:
