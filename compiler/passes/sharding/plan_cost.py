@@ -39,6 +39,10 @@ _PART_FUSED = 0.5
 """The same of a contraction (fitted together)."""
 _LAUNCH_HOPS = 2
 """Hops that an exchange takes however small it is: a barrier and its first transfer."""
+_PACKED_FACTOR = 1.25
+_PACKING = 3.0
+"""How many times the bytes in which a tile of few lanes lies pass HBM until they are in a full plane, or
+back (fitted: gathers and all-to-alls of 16 lanes of f32 and bf16, within a factor of two)."""
 _FREE = with_any(Trait.INDEX_MAP | Trait.REARRANGES | Trait.SYMBOLIC)
 """What becomes part of other kernels."""
 _PARTS = with_any(Trait.TAKES_PART | Trait.UPDATES)
@@ -134,6 +138,7 @@ class Pricing:
             made = _tiles(mapping, given)
             passed.append(self._bytes(value, made))
             found.moved += 0.0 if is_held else self._summed(value, made, sums)
+            found.moved += self._shifted(value, mapping, given, step)
         cut_by = math.prod(product(axes) for axes in given.values())
         chip = self.chip
         mxu = 2 * priced.products / cut_by * chip.clock_hz / chip.peak_flops
@@ -151,7 +156,31 @@ class Pricing:
         n = product(sums)
         sent = self._content(value, made) * (1 if is_scattered else 2) * (n - 1) / n
         kept = tuple(tuple(a for a in axes if a not in sums) for axes in goal)
-        return self._exchange(sent) + self._moved(value, made, kept)
+        packed = self._packed(value, made)
+        return self._exchange(sent) + packed + self._moved(value, made, kept)
+
+    def _shifted(
+        self, value: ShardedValue, mapping: DimFactors, given: Given, step: PropagationStep
+    ) -> float:
+        """Rows that neighbours hold: of a result whose tiles begin elsewhere than those of the operand."""
+        rule, cycles = step.rule, 0.0
+        for (factor, *rest), size in zip(mapping, value.dims, strict=True):
+            if rest or rule.kinds[factor] is not FactorKind.PERMUTE or factor not in given:
+                continue
+            tiles = _tiles(mapping, given)
+            before = max(
+                (
+                    d
+                    for v, m in zip(step.operands, rule.operands, strict=True)
+                    for d, factors in zip(v.dims, m, strict=True)
+                    if factor in factors
+                ),
+                default=size,
+            )
+            share = min(1.0, abs(before - size) * product(given[factor]) / max(1, size))
+            cycles += self._exchange(share * self._content(value, tiles))
+            cycles += 2 * share * self._packed(value, tiles)
+        return cycles
 
     def _moved(self, value: ShardedValue, held: Tiles, goal: Tiles) -> float:
         """From one cut to another: nothing where tiles are only cut further."""
@@ -161,9 +190,15 @@ class Pricing:
             return 0.0
         n = product(lost)
         wanted = {axis for axes in goal for axis in axes}
-        if all(axis in wanted for axis in lost):
-            return self._exchange(2 * (n - 1) / n * self._content(value, held))
-        return self._exchange((n - 1) * self._content(value, held))
+        is_turned = all(axis in wanted for axis in lost)
+        sent = (2 / n if is_turned else 1) * (n - 1) * self._content(value, held)
+        return self._exchange(sent) + self._packed(value, held) + self._packed(value, goal)
+
+    def _packed(self, value: ShardedValue, tiles: Tiles) -> float:
+        """What it takes to bring a tile of few lanes into a full plane, or back."""
+        content, lies = self._content(value, tiles), self._bytes(value, tiles)
+        is_packed = lies > _PACKED_FACTOR * content
+        return _PACKING * lies / self.chip.hbm_bytes_per_cycle if is_packed else 0.0
 
     def _exchange(self, sent: float) -> float:
         chip = self.chip

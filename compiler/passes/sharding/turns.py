@@ -30,7 +30,7 @@ _LEAST_LOSS = 200_000
 """Cycles beyond an even share of the work that are not worth a second look (assumed)."""
 _EVEN = 1.5
 """Nor is a plan that takes so many times the even share at most (assumed)."""
-_BETTER = 0.75
+_BETTER = 0.85
 """What another plan may cost at most of the first one's, the estimate being rough (assumed)."""
 _MOST_SIZES = 4
 """Sizes of dimensions that are tried, those of the arrays of the fewest bytes first (assumed)."""
