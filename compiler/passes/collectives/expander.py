@@ -84,7 +84,9 @@ class Collective:
     def gathered(self, operand: Instr) -> Instr:
         """``[n, *dims]``: the operand of every device of the group."""
         shape = operand.array
-        slots = self.exchange("all-gather", self.e.shaped(operand, (1, *plane_of(shape))))
+        slots = self.exchange(
+            "all-gather", self.e.shaped(operand, (1, *plane_of(shape, self.size - 1)))
+        )
         return self.e.shaped(slots, (self.size, *shape.dims))
 
     def levels(self) -> tuple[Collective, Collective] | None:
@@ -133,7 +135,9 @@ class Collective:
     def planes(self, slots: Instr) -> Instr:
         """``[n, a, b]``: each slot in the plane in which it is sent."""
         shape = slots.array
-        return self.e.shaped(slots, (self.size, *plane_of(shape.with_dims(shape.dims[1:]))))
+        return self.e.shaped(
+            slots, (self.size, *plane_of(shape.with_dims(shape.dims[1:]), self.size - 1))
+        )
 
     def split(self, operand: Instr, dim: int) -> Instr:
         """``[n, .., d / n, ..]``: the n parts of dimension `dim`."""
@@ -213,23 +217,23 @@ class Collective:
 def _sent_dims(operand: Instr) -> Dims:
     """The dimensions in which an array is sent whole: its own, if they are full enough."""
     dims = operand.array.dims
-    plane = plane_of(operand.array)
+    plane = plane_of(operand.array, 1)
     return dims if dims and plane[1] == dims[-1] else plane if dims else (1,)
 
 
-def _is_sent_so(slots: Instr, count: int) -> bool:
-    """Whether an array is so many slots, each in the plane in which it is sent."""
+def _is_sent_so(slots: Instr, count: int, size: int) -> bool:
+    """Whether an array is so many slots for a group of a size, each in the plane in which it is sent."""
     shape = slots.array
     if shape.rank != 3 or shape.dims[0] != count:
         return False
-    return plane_of(shape.with_dims(shape.dims[1:])) == shape.dims[1:]
+    return plane_of(shape.with_dims(shape.dims[1:]), size - 1) == shape.dims[1:]
 
 
 def _all_gather(instr: Instr) -> Instr | None:
     (dim,) = instr.dimensions
-    if len(instr.operands) == 1 and dim == 0 and _is_sent_so(instr.operands[0], 1):
-        return None
     c = Collective(instr)
+    if len(instr.operands) == 1 and dim == 0 and _is_sent_so(instr.operands[0], 1, c.size):
+        return None
     return result_of(c.e, instr, [c.joined(c.gathered(o), dim) for o in instr.operands])
 
 
@@ -242,7 +246,9 @@ def _all_to_all(instr: Instr) -> Instr | None:
         parts = [c.e.part(made, 0, k, k + 1) for k in range(c.size)]
         return c.e.tuple([c.e.shaped(part, dims) for part in parts])
     (dim,) = instr.dimensions
-    is_plain = dim == 0 and len(instr.operands) == 1 and _is_sent_so(instr.operands[0], c.size)
+    is_plain = (
+        dim == 0 and len(instr.operands) == 1 and _is_sent_so(instr.operands[0], c.size, c.size)
+    )
     if is_plain and c.levels() is None:
         return None
     made_all = [c.joined(c.exchanged(c.split(o, dim)), dim) for o in instr.operands]
@@ -253,7 +259,7 @@ def _reduce_scatter(instr: Instr) -> Instr | None:
     (dim,) = instr.dimensions
     c = Collective(instr)
     is_one = len(instr.operands) == 1 and dim == 0 and c.size > 1
-    if is_one and _is_sent_so(instr.operands[0], c.size):
+    if is_one and _is_sent_so(instr.operands[0], c.size, c.size):
         computation = instr.attrs["to_apply"]
         assert isinstance(computation, HloComputation)
         if ring_row(computation, instr.operands[0].array.dtype) and c.size <= _MOST_RING:

@@ -19,7 +19,8 @@ from compiler.passes.collectives.packing import plane_of
         (S32, (512, 16, 1), (64, 128)),
         (S8, (1024, 8, 32), (2048, 128)),
         (F32, (4096, 128), (4096, 128)),
-        (F32, (16, 4096, 100), (512 * 100, 128)),
+        (F32, (16, 4096, 60), (512 * 60, 128)),
+        (F32, (16, 4096, 100), (16 * 4096, 100)),
         (F32, (4096, 120), (4096, 120)),
         (F32, (7, 16), (7, 16)),
         (F32, (33331, 3), (33331, 3)),
@@ -30,7 +31,13 @@ from compiler.passes.collectives.packing import plane_of
 def test_the_plane_has_little_padding(
     dtype: DType, dims: tuple[int, ...], plane: tuple[int, int]
 ) -> None:
-    assert plane_of(ArrayShape(dtype, dims)) == plane
+    assert plane_of(ArrayShape(dtype, dims), 7) == plane
+
+
+def test_what_is_sent_once_is_packed_only_where_that_is_much() -> None:
+    small = ArrayShape(F32, (2, 304, 64))
+    assert plane_of(small, 1) == (608, 64)
+    assert plane_of(small, 7) == (304, 128)
 
 
 HEAD = """HloModule m, num_partitions=4
@@ -44,22 +51,22 @@ add {
 """
 IDS = "channel_id=1, replica_groups={{0,1,2,3}}, use_global_device_ids=true"
 GATHER = f"""ENTRY main_spmd {{
-  x = s32[32,16,1] parameter(0), sharding={{devices=[4,1,1]<=[4]}}
-  y = s32[32,16,1] negate(x)
-  ROOT g = s32[128,16,1] all-gather(y), {IDS}, dimensions={{0}}, sharding={{replicated}}
+  x = s32[64,16,1] parameter(0), sharding={{devices=[4,1,1]<=[4]}}
+  y = s32[64,16,1] negate(x)
+  ROOT g = s32[256,16,1] all-gather(y), {IDS}, dimensions={{0}}, sharding={{replicated}}
 }}
 """
 SCATTER = f"""ENTRY main_spmd {{
-  x = s32[64,16,32] parameter(0), sharding={{replicated}}
-  y = s32[64,16,32] negate(x)
-  ROOT g = s32[64,16,8] reduce-scatter(y), {IDS}, dimensions={{2}}, to_apply=add,
+  x = s32[128,16,32] parameter(0), sharding={{replicated}}
+  y = s32[128,16,32] negate(x)
+  ROOT g = s32[128,16,8] reduce-scatter(y), {IDS}, dimensions={{2}}, to_apply=add,
     sharding={{devices=[1,1,4]<=[4]}}
 }}
 """
 PERMUTE = """ENTRY main_spmd {
-  x = s32[64,16,8] parameter(0), sharding={devices=[4,1,1]<=[4]}
-  y = s32[64,16,8] negate(x)
-  ROOT g = s32[64,16,8] collective-permute(y), channel_id=1,
+  x = s32[128,16,8] parameter(0), sharding={devices=[4,1,1]<=[4]}
+  y = s32[128,16,8] negate(x)
+  ROOT g = s32[128,16,8] collective-permute(y), channel_id=1,
     source_target_pairs={{0,1},{1,2},{2,3},{3,0}}, sharding={devices=[4,1,1]<=[4]}
 }
 """
@@ -67,10 +74,10 @@ PERMUTE = """ENTRY main_spmd {
 
 @pytest.mark.parametrize(
     ("text", "shape"),
-    [(GATHER, (128, 16, 1)), (SCATTER, (64, 16, 32)), (PERMUTE, (256, 16, 8))],
+    [(GATHER, (256, 16, 1)), (SCATTER, (128, 16, 32)), (PERMUTE, (512, 16, 8))],
 )
 def test_values_are_those_of_the_arrays(text: str, shape: tuple[int, ...]) -> None:
     x = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
     (found,) = tpuc.compile(HEAD + text, target="v5e:2x2")(x)
-    want = {GATHER: -x, SCATTER: -4 * x, PERMUTE: -np.roll(x, 64, axis=0)}[text]
+    want = {GATHER: -x, SCATTER: -4 * x, PERMUTE: -np.roll(x, 128, axis=0)}[text]
     np.testing.assert_array_equal(found, want)
