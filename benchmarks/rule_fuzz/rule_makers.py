@@ -309,6 +309,22 @@ def _neighbours(g: Generator) -> HloInstruction:
     return g.emit("reduce", (split, g.splat(Wanted(dtype, ()), neutral)), attrs)
 
 
+def _taking_turns(g: Generator) -> HloInstruction:
+    """Rows whose elements take turns: a stack along a new last dimension, merged with the one before."""
+    dtype, count = g.dtype(), g.integer(2, 4)
+    rows, lanes = g.integer(1, 9), g.choose((128, 150, 256))
+    parts = [
+        g.emit(
+            "reshape", (g.value(Wanted(dtype, (rows, lanes))),), {}, Wanted(dtype, (rows, lanes, 1))
+        )
+        for _ in range(count)
+    ]
+    stack = Wanted(dtype, (rows, lanes, count))
+    joined = g.emit("concatenate", tuple(parts), {"dimensions": (2,)}, stack)
+    merged = g.choose(((rows, lanes * count), (rows * lanes * count,), (1, rows, lanes * count)))
+    return g.emit("reshape", (joined,), {}, Wanted(dtype, merged))
+
+
 def _split_positions(g: Generator) -> tuple[HloInstruction, Window, Dims]:
     """An array whose last dimensions a reshape made of one, a window over it, what the window leaves."""
     dtype = g.choose((BY_NAME["f32"], BY_NAME["s32"]))
@@ -364,6 +380,7 @@ def _chooser(g: Generator, dtype: DType) -> HloComputation:
 
 MAKERS: dict[str, Maker] = {
     "reduce-of-neighbours": _neighbours,
+    "interleaved-lanes": _taking_turns,
     "reduce-before-split": _groups_of_features,
     "reduce-of-few-rows": _few_rows,
     "reduce-of-reshaped": _reshaped_sum,

@@ -176,8 +176,10 @@ def _pad(instr: HloInstruction, index: Index) -> list[OperandAccess]:
     moved: list[Expr] = []
     conditions: list[Condition] = []
     sizes = instr.operands[0].array.dims
-    for expr, size, (low, _, interior) in zip(index, sizes, instr.padding, strict=True):
+    for expr, size, (low, high, interior) in zip(index, sizes, instr.padding, strict=True):
         at, checks = _undilate(expr - low, size, interior + 1)
+        if 0 <= low <= interior and 0 <= high <= interior:
+            checks = checks[1:]  # a whole step from an element, no place lies outside
         moved.append(at)
         conditions.extend(checks)
     return [OperandAccess(0, tuple(moved), tuple(conditions)), OperandAccess(1, ())]

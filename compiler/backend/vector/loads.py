@@ -8,18 +8,19 @@ positions with equal g form a group. A group is fetched by strided loads, one pe
 which f is affine; its lanes are put in place by a rotation, a broadcast or a permutation; masks
 join runs and groups. So a tile, a row offset, a strided slice, a broadcast row or column, a lane
 offset, a reverse and a reshape that splits rows or lanes are all one mechanism. Where a reshape
-makes several rows of one, g depends on the sublane too: f is then what lane 0 reads. Offsets known only
-at run time rotate by a scalar; other rows known only then are loaded one by one. What is left is
-the indexed load, a word a lane.
+makes several rows of one, g depends on the sublane too: f is then what lane 0 reads. Of columns whose
+begin is known only at run time the tiles they may lie in are joined; rows known only then are loaded one by
+one. What is left is the indexed load, a word a lane.
 """
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
 import numpy as np
 
-from compiler.analysis.indexing import Expr, Var, const, multiple, substitute, var, variables
+from compiler.analysis.indexing import Expr, Var, const, multiple, substitute, variables
 from compiler.analysis.indexing_maps import Index
 from compiler.backend.vector.addresses import Address, physical_index, tiled_address
 from compiler.backend.vector.arrays import VmemArray
@@ -38,6 +39,11 @@ from compiler.backend.vector.row_loads import RowLoader, sublane_count
 from compiler.backend.vector.transposes import TransposeLoader, transposed_index
 from compiler.backend.vector.unpack import unpack
 from compiler.llo.ir import VReg
+from tpu_sim.isa.geometry import LANES
+
+_MOST_TILES = 4
+"""Column tiles joined: each takes a load, a permutation and a selection, an indexed load its slot for
+128 cycles (assumed)."""
 
 
 class Loader:
@@ -150,27 +156,41 @@ class Loader:
         return self._ops.emit("vrot.lane", word, self._values.scalar(amount % 128), 0)
 
     def _shifted_lanes(self, array: VmemArray, address: Address) -> VReg | None:
-        """Lane offset known only at run time: two tiles, rotated, joined at the seam."""
+        """Columns that are a run-time start and known steps to the right of it, joined at the seams.
+
+        As many column tiles as they may lie in are loaded: two, where lanes follow each other.
+        """
         varying, start = split_uniform(address.col)
-        is_shift = positions(varying) == {"l"} and len(varying.terms) == 1
-        if not is_shift or not isinstance(varying.terms[0][0], Var) or varying.terms[0][1] != 1:
+        if positions(varying) != {"l"} or not is_static(varying):
             return None
         if array.shape.rank < 2 or "l" in positions(address.first_col_row):
             return None
+        low, high = _lane_limits(varying, _lane_count(address))
+        start, varying = start + low, varying - low
+        count = min(_seams(start, high - low) + 1, array.col_tiles)
+        if count > _MOST_TILES:
+            return None
         values = self._values
-        shift = values.bind("shift", 0, 127, values.scalar(start % 128))
-        tile = start // 128
+        shift = values.bind("shift", 0, LANES - 1, values.scalar(start % LANES))
+        tile = start // LANES
         first = values.bind("tile", *tile.range(), values.scalar(tile))
         pieces = []
-        for number in range(min(2, array.col_tiles)):
+        for number in range(count):
             tile = values.clamped(first + number, array.col_tiles - 1)
             row = address.first_col_row + (tile * 8 if array.col_tiles > 1 else 0)
-            pieces.append(self._rotate(self._rows_only(array, address, row), -shift))
-        if len(pieces) == 1:
-            return pieces[0]
-        lane = next(iter(variables(varying)))
-        is_first = values.within(shift + var(lane), 0, 127)
-        return self._ops.select(is_first, pieces[0], pieces[1])
+            piece = self._rows_only(array, address, row)
+            pieces.append(self._moved(piece, shift, varying))
+        result = pieces[0]
+        for number, piece in enumerate(pieces[1:], 1):
+            is_before = values.within(shift + varying, 0, LANES * number - 1)
+            result = self._ops.select(is_before, result, piece)
+        return result
+
+    def _moved(self, word: VReg, shift: Expr, varying: Expr) -> VReg:
+        """y[l] = x[(shift + varying) mod 128]."""
+        if str(varying) == "l":
+            return self._rotate(word, -shift)
+        return self._ops.emit("vperm.lane", word, self._values.vector(shift + varying))
 
     def _rows_only(self, array: VmemArray, address: Address, word_row: Expr) -> VReg:
         """A load whose rows do not depend on the lane, lanes left as they lie.
@@ -249,6 +269,23 @@ def _common_shift(
         shift = shift[static_values(across)[:count, :lanes] == offset]
     first = int(shift.flat[0])
     return first if (shift == first).all() else None
+
+
+@lru_cache(maxsize=4096)
+def _lane_limits(varying: Expr, lanes: int) -> tuple[int, int]:
+    """The least and the greatest value of a static expression over the lane, in the first `lanes`."""
+    found = static_values(varying)[0, :lanes]
+    return int(found.min()), int(found.max())
+
+
+def _seams(start: Expr, steps: int) -> int:
+    """How many seams between column tiles `start` .. ``start + steps`` may hold.
+
+    Where a start lies in a tile is known up to a multiple of its step.
+    """
+    pitch = math.gcd(LANES, *(factor for _, factor in start.terms))
+    last = LANES - pitch + start.constant % pitch
+    return (last + steps) // LANES
 
 
 @lru_cache(maxsize=4096)
