@@ -37,6 +37,7 @@ from compiler.passes.dot_canonicalizer import rows_fill_lanes
 from compiler.passes.expanders.plane_taps import taps_of_planes
 from compiler.passes.expanders.running_dims import running_dim
 from compiler.passes.expanders.weighted_taps import has_few_features, weighted_taps
+from compiler.passes.expanders.whole_rows import in_whole_rows
 from compiler.passes.expanders.window_taps import (
     ordered_kernel,
     padded_operand,
@@ -210,8 +211,11 @@ def _convolution(instr: HloInstruction, context: PassContext) -> HloInstruction:
     kernel = _kernel_matrix(instr.operands[1], labels, instr.window.dims)
     if kernel.array.dims[2] == groups and places >= taps:
         return _depthwise(instr, labels, kernel)
-    dot = _grouped_dot(instr, _columns(instr, labels, order), kernel, groups, dims)
-    return make.transpose(make.reshape(dot, dims), inverse(result))
+    wide = instr if order.batch_inside else in_whole_rows(instr)
+    dims = tuple(wide.array.dims[d] for d in result)
+    dot = _grouped_dot(wide, _columns(wide, labels, order), kernel, groups, dims)
+    made = make.transpose(make.reshape(dot, dims), inverse(result))
+    return make.slice_(made, tuple((0, n, 1) for n in instr.array.dims))
 
 
 def _columns_bytes(instr: HloInstruction) -> int:
