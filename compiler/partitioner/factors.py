@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from compiler.hlo.ir import HloComputation, HloInstruction
+from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import Shape, TupleShape, leaves
 from compiler.partitioner.grid import Axes, Cut, Dims, Grid
 from compiler.partitioner.local import Local
@@ -216,6 +217,25 @@ def _elsewhere(plan: FactorPlan, given: Assignment, axes: Axes, grid: Grid) -> I
             have = given.get(factor, ())
             if size % grid.count((*have, *free)) == 0:
                 yield {**given, factor: (*have, *free)}
+
+
+def sharers(instr: Instr, at: int) -> int:
+    """How many operations use an operand as this one does: products of the same with several weights.
+
+    What moves it pays for all of them, as each of them would do it for a like price.
+    """
+    if not OPCODES[instr.opcode].has(Trait.CONTRACTION):
+        return 1
+    operand, kind = instr.operands[at], _kind(instr)
+    return sum(
+        user.operands[at] is operand and _kind(user) == kind
+        for user in operand.users
+        if len(user.operands) == len(instr.operands)
+    )
+
+
+def _kind(instr: Instr) -> tuple[str, dict[str, object]]:
+    return instr.opcode, {k: v for k, v in instr.attrs.items() if k not in DROPPED}
 
 
 def result_dims(instr: Instr) -> list[Dims]:

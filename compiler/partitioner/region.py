@@ -12,7 +12,7 @@ from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.replica_groups import DeviceCounts
 from compiler.hlo.shape import ArrayShape, Shape, TupleShape, leaves
 from compiler.hlo.sharding import HloSharding, leaf_count
-from compiler.partitioner.factors import Assignment, FactorPlan, Job, candidates
+from compiler.partitioner.factors import Assignment, FactorPlan, Job, candidates, sharers
 from compiler.partitioner.grid import Cut, Grid
 from compiler.partitioner.local import Local
 from compiler.partitioner.moves import Router
@@ -296,12 +296,13 @@ class LocalComputation:
         most = math.inf if best is None else best[0] * (1 + _ROUNDING)
         work = 0.0
         seen: set[tuple[int, Cut]] = set()
-        for value, dims in zip(operands, plan.rule.operands, strict=True):
+        for at, (value, dims) in enumerate(zip(operands, plan.rule.operands, strict=True)):
             cut = Cut(plan.project(dims, given), order=order).normal()
             work += self._bytes(value.dims, width(value.dtype), cut)
             if (id(value), cut) not in seen:
                 seen.add((id(value), cut))
-                total += cost_of(self.router, value, cut, most - total)
+                share = sharers(instr, at)
+                total += cost_of(self.router, value, cut, (most - total) * share) / share
             if total > most:
                 return total
         partial = plan.sums(given) if plan.combiner is not None else ()
