@@ -169,8 +169,9 @@ def _lowered(
         try:
             with _timed("lower", timings, options.progress):
                 lowered = lower_module(
-                    module, buffers, chip, kernel_options, options.progress, cores, kernel_dir, kept
-                )
+                    module, buffers, chip, kernel_options, options.progress, cores, kernel_dir, kept,
+                    options.processes,
+                )  # fmt: skip
         except KernelLimitError as error:
             fusions = [i for i in error.instructions if isinstance(i, HloInstruction)]
             loops = frozenset(i.name for i in fusions if i.opcode == "while")

@@ -19,8 +19,10 @@ class CompileOptions:
     its types. `windows` sets a dot's or convolution's elements of M, K and N in a grid step by its
     name, or its kernel's. `skip` names passes to leave out; one that a later pass requires cannot be.
     `resize_mesh` puts a program of a mesh on as many devices as the target has, its first axis longer or
-    shorter (`compiler.sharding.resizing`). `text_file` names the file that the model's text is of: where the
-    model does not say where its operations come from, they come from their lines there.
+    shorter (`compiler.sharding.resizing`). So many `processes` make kernels: forks of this one, which is
+    for programs whose process it is (`compiler.backend.forks.may_fork`). `text_file` names the file that
+    the model's text is of: where the model does not say where its operations come from, they come from
+    their lines there.
     """
 
     precision: str = "default"
@@ -31,6 +33,7 @@ class CompileOptions:
     skip: tuple[str, ...] = ()
     resize_mesh: bool = False
     text_file: str | None = None
+    processes: int = field(default=1, metadata={"changes_program": False})
 
     def program_key(self) -> str:
         """A text that is equal for options that give equal programs."""

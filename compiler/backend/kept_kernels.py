@@ -7,9 +7,10 @@ places, under which names, since instructions say what they are for.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from compiler.backend.forks import shared_out
 from compiler.backend.kernel_library import KernelRequest
 from compiler.backend.smem_scratch import SmemScratch
 from compiler.diagnostics import KernelLimitError
@@ -18,13 +19,19 @@ from compiler.hlo.ir import HloComputation
 from compiler.hlo.keys import Key
 from tpu_sim.isa.program import Kernel
 
+_WORTH_FORKING = 24
+"""Kernels for each further process: they take longer to make (about 30 ms each, measured) than it does to
+fork a process and to read what it made."""
+
 
 @dataclass(frozen=True)
 class MadeKernel:
-    """A kernel and what lowering it had to say."""
+    """A kernel, what lowering it had to say, and how long that and its schedule took."""
 
     kernel: Kernel
     remarks: tuple[str, ...]
+    llo_seconds: float
+    schedule_seconds: float
 
 
 @dataclass(frozen=True)
@@ -43,6 +50,33 @@ class KeptKernels:
     """
 
     _kept: dict[Key, _Kept] = field(default_factory=dict)
+    _ahead: dict[str, _Kept] = field(default_factory=dict)
+
+    def make_ahead(
+        self,
+        requests: Sequence[KernelRequest],
+        smem: SmemScratch,
+        make: Callable[[str], MadeKernel],
+        processes: int,
+        tell: Callable[[int], None],
+    ) -> None:
+        """Make kernels in several processes, so that `kernel` finds them; what breaks a limit it makes
+        itself."""
+        wanted = [request.name for request in requests if self._known(request, smem) is None]
+
+        def attempt(name: str) -> _Kept:
+            kept = _tried(smem, lambda: make(name))
+            if isinstance(kept.made, KernelLimitError):
+                raise kept.made
+            return kept
+
+        count = min(processes, 1 + len(wanted) // _WORTH_FORKING)
+        if count > 1:
+            self._ahead = shared_out(wanted, attempt, count, tell)
+
+    def _known(self, request: KernelRequest, smem: SmemScratch) -> _Kept | None:
+        key = _key(request, smem)
+        return self._kept.get(key) if key is not None else None
 
     def kernel(
         self, request: KernelRequest, smem: SmemScratch, make: Callable[[], MadeKernel]
@@ -52,9 +86,9 @@ class KeptKernels:
         Raises KernelLimitError as `make` does, also for one that it was raised for before.
         """
         key = _key(request, smem)
-        kept = self._kept.get(key) if key is not None else None
+        kept = self._known(request, smem)
         if kept is None:
-            kept = _tried(smem, make)
+            kept = self._ahead.pop(request.name, None) or _tried(smem, make)
             if key is not None:
                 self._kept[key] = kept
         smem.used = max(smem.used, kept.smem_words)

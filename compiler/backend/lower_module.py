@@ -23,14 +23,15 @@ from compiler.backend.exchange.buffers import reductions, with_exchange_buffers
 from compiler.backend.exchange.plan import ExchangePlan
 from compiler.backend.exchange.ports import permute_ports
 from compiler.backend.kept_kernels import KeptKernels, MadeKernel
-from compiler.backend.kernel_library import KernelLibrary
+from compiler.backend.kernel_library import KernelLibrary, KernelRequest
 from compiler.backend.kernel_options import KernelOptions, KernelTarget
 from compiler.backend.loop_kernel import LoopKernels
 from compiler.backend.site_origins import site_origins
 from compiler.backend.smem_scratch import SmemScratch
 from compiler.diagnostics import KernelLimitError, ResourceExhaustedError
-from compiler.hlo.call_graph import control_computations
-from compiler.hlo.ir import HloInstruction, HloModule
+from compiler.hlo.call_graph import control_computations, post_order
+from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
+from compiler.hlo.opcodes import Trait, with_any
 from compiler.hlo.shape import ArrayShape, leaves
 from compiler.hlo.shape_text import print_shape
 from compiler.kernels.printer import print_plan
@@ -47,6 +48,7 @@ from tpu_sim.isa.program import HBM, HbmBuffer, Kernel, Program, core_word
 from tpu_sim.isa.torus import Slice
 
 Progress = Callable[[str], None]
+_EXCHANGES = with_any(Trait.COLLECTIVE | Trait.ASYNC)
 
 
 @dataclass
@@ -79,12 +81,13 @@ def lower_module(
     cores: Slice | None = None,
     dump_dir: Path | None = None,
     kept: KeptKernels | None = None,
+    processes: int = 1,
 ) -> LoweredModule:
     """Lower a module that satisfies the backend's level; `dump_dir` gets each kernel's stages.
 
     `cores` are those that run a program for several; in one for a single chip, kernels that are `kept`
-    from an earlier attempt are not made again. Raises KernelLimitError for kernels that would
-    have to be smaller.
+    from an earlier attempt are not made again. So many `processes` make kernels, forks of this one
+    (`compiler.backend.forks`). Raises KernelLimitError for kernels that would have to be smaller.
     """
     smem = _smem_scratch(module, buffers, chip)
     exchange = None if cores is None else _exchange_plan(module, buffers, cores)
@@ -101,6 +104,8 @@ def lower_module(
         kept = KeptKernels()
     kernels = _Kernels(library, chip, dump_dir, kept)
     names = list(library.requests)
+    if processes > 1:
+        kernels.make_ahead(processes, progress)
     for number, name in enumerate(names, 1):
         if progress is not None:
             progress(f"kernel {number} of {len(names)}: {name}")
@@ -184,6 +189,28 @@ class _Kernels:
         self._kernels: dict[str, Kernel] = {}
         self._refused: dict[HloInstruction, KernelLimitError] = {}
 
+    def make_ahead(self, processes: int, progress: Progress | None) -> None:
+        """Make what several processes can make, of their own kernels each."""
+        requests = [r for r in self._library.requests.values() if self._is_by_itself(r)]
+
+        def tell(count: int) -> None:
+            if progress is not None:
+                progress(f"kernel {count} of {len(self._library.requests)}")
+
+        self._kept.make_ahead(requests, self._library.target.smem, self._made, processes, tell)
+
+    def _is_by_itself(self, request: KernelRequest) -> bool:
+        """Whether lowering a kernel tells no other one anything: it is nobody's twin, and no exchange,
+        which plans for those that follow."""
+        if request.twin is not None:
+            return False
+        if self._library.target.exchange is None:
+            return True
+        called = request.instr.attrs.get("calls")
+        computations = post_order([called]) if isinstance(called, HloComputation) else ()
+        opcodes = {request.instr.opcode, *(i.opcode for c in computations for i in c)}
+        return request.lower is None and not opcodes & _EXCHANGES
+
     def add(self, name: str) -> None:
         """Lower and schedule a kernel; one that breaks a limit is noted for `finished`."""
         request = self._library.requests[name]
@@ -200,6 +227,8 @@ class _Kernels:
             self._refused[request.instr] = error
             return
         self.remarks += made.remarks
+        self.timings["llo"] += made.llo_seconds
+        self.timings["schedule"] += made.schedule_seconds
         self._kernels[name] = made.kernel
 
     def _made(self, name: str) -> MadeKernel:
@@ -210,9 +239,8 @@ class _Kernels:
         kernel = finalize_kernel(
             llo, self._chip, dump_dir=self._dump_dir, vmem_rows=self._rows_of(name)
         )
-        self.timings["llo"] += lowered - start
-        self.timings["schedule"] += time.perf_counter() - lowered
-        return MadeKernel(kernel, tuple(llo.remarks))
+        end = time.perf_counter()
+        return MadeKernel(kernel, tuple(llo.remarks), lowered - start, end - lowered)
 
     def _moved(self, twin: str, name: str) -> Kernel:
         """A kernel like another one, whose arrays in VMEM lie in other rows."""

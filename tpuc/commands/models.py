@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from compiler.backend.forks import may_fork
 from compiler.diagnostics import CompileError, made_up_note
 from compiler.frontends.hlo_proto.modules import Snapshot, read_snapshot
 from compiler.frontends.recognition import is_binary, is_model_text
@@ -27,6 +28,7 @@ from tpu_sim.isa.chip_settings import SettingError, parse_setting, with_settings
 from tpu_sim.isa.chips import Chip, ChipError
 from tpu_sim.isa.container import MAGIC
 from tpu_sim.isa.errors import TargetError
+from tpu_sim.jit.host import processor_count
 from tpuc.commands.terminal import compiling, quiet, warn_of_f32
 from tpuc.own_lines import text_file
 
@@ -190,6 +192,11 @@ def skipped_passes(names: str | None) -> tuple[str, ...]:
     return tuple(found)
 
 
+def compiling_processes() -> int:
+    """How many processes a command compiles with: one per processor, where forks are sound."""
+    return processor_count() if may_fork() else 1
+
+
 def compiled_or_loaded(model: str, choices: Choices, machine: MachineOptions) -> Executable:
     """Compile a model, or load a program, which leaves nothing to choose."""
     if choices.target is not None:
@@ -205,6 +212,7 @@ def compiled_or_loaded(model: str, choices: Choices, machine: MachineOptions) ->
         skip=skipped_passes(choices.skip),
         resize_mesh=choices.resize_mesh,
         text_file=text_file(model) if choices.has_lines else None,
+        processes=compiling_processes(),
     )
     with compiling(model) as progress, quiet():
         compiled = compile(

@@ -15,7 +15,7 @@ from runtime.api import DEFAULT_TARGET
 from runtime.executable import Executable
 from runtime.machines import MachineOptions
 from tpuc.commands.judging import Given
-from tpuc.commands.models import model_source, named_chip, skipped_passes
+from tpuc.commands.models import compiling_processes, model_source, named_chip, skipped_passes
 from tpuc.commands.terminal import quiet, warn_of_f32, working, writable
 
 
@@ -45,7 +45,10 @@ def view(
     warn_of_f32(f64_as_f32)
 
     compiling = CompileOptions(
-        precision=precision or "default", f64_as_f32=f64_as_f32, skip=skipped_passes(skip)
+        precision=precision or "default",
+        f64_as_f32=f64_as_f32,
+        skip=skipped_passes(skip),
+        processes=compiling_processes(),
     )
     documents: list[AnyDocument] = []
     for model, target in sides:
