@@ -29,6 +29,7 @@ Seen = dict[str, Any]
 VIEWS = ["Overview", "Kernels", "Code", "Passes", "Graph", "Timeline", "Memory", "Source"]
 BUNDLE, LINE, PASS = "#kernel=fusion.5&bundle=41", "#line=examples/attention.py:31", "#pass=fusion"
 SHORT_LINE = "#line=attention.py:31"
+BY_HAND = {"#view=timeline&kernel=fusion.5": "fusion.5", "#view=memory&hlo=fusion.3": "fusion.3"}
 MADE, NODE = "#view=passes&hlo=fusion.5", "#hlo=fusion.5"
 WRONG = [
     "#kernel=nope",
@@ -71,7 +72,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
     return walk(
         folder,
         [str(ROOT / "examples" / "attention.mlir")],
-        [BUNDLE, LINE, SHORT_LINE, PASS, MADE, NODE, *WRONG],
+        [BUNDLE, LINE, SHORT_LINE, PASS, MADE, NODE, *BY_HAND, *WRONG],
     )
 
 
@@ -93,6 +94,20 @@ def test_an_address_opens_what_it_names(seen: Seen) -> None:
     made = seen["links"][MADE]
     assert made["current"].startswith("fusion") and made["on"] >= 1, "the pass that makes it"
     assert seen["links"][NODE]["inside"], "the node is in the window, beside what is said of it"
+
+
+def test_an_address_by_hand_selects_the_call_of_what_it_names(seen: Seen) -> None:
+    for link, site in BY_HAND.items():
+        assert seen["links"][link]["selected"] == site
+        assert seen["links"][link]["about"].startswith(site) or "%" in seen["links"][link]["about"]
+    assert seen["links"]["#kernel=nope"]["about"] == ""
+
+
+def test_plots_are_as_wide_as_their_panels(seen: Seen) -> None:
+    """The first one was drawn before what is below it brought a scroll bar."""
+    plots = seen["views"]["Memory"]["plots"]
+    assert len(plots) == 2 and len({wide for wide, _ in plots}) == 1
+    assert all(drawn == wide > 500 for wide, drawn in plots)
 
 
 def test_an_address_of_nothing_is_a_page_still(seen: Seen) -> None:

@@ -4,7 +4,7 @@
   addEventListener("error", (e) => seen.errors.push(String(e.message)));
   addEventListener("unhandledrejection", (e) => seen.errors.push(String(e.reason)));
   const root = document.documentElement, $ = (s) => document.querySelector(s), all = (s) => [...document.querySelectorAll(s)];
-  const look = () => ({ view: ($("#tabs [aria-current]") || {}).textContent, text: $("main").innerText, about: $("#about").innerText, on: all("main .on").length, current: ($("main nav [aria-current]") || {}).textContent, inside: inside($("main .node-box.on"), $("main svg")) });
+  const look = () => ({ view: ($("#tabs [aria-current]") || {}).textContent, text: $("main").innerText, about: $("#about").innerText, on: all("main .on").length, current: ($("main nav [aria-current]") || {}).textContent, inside: inside($("main .node-box.on"), $("main svg")), selected: T.state.site, plots: all("main .plot").map((p) => [p.clientWidth, p.firstChild ? p.firstChild.offsetWidth : 0]) });
   const inside = (part, whole) => { if (!part || !whole) return null; const a = part.getBoundingClientRect(), b = whole.getBoundingClientRect(); return a.left >= b.left && a.right <= b.right && a.top >= b.top && a.bottom <= b.bottom; };
   const press = async (key, where = document.body) => { where.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true })); await wait(150); };
   for (let i = 0; i < 200 && !root.dataset.ready; i++) await wait(50);

@@ -47,7 +47,7 @@ T.read = () => {
 T.address = (given) => { const state = T.doc && given.doc === undefined ? { ...given, doc: T.doc } : { ...given }; if (!+state.doc) delete state.doc; return T.asHash(state); };
 T.asHash = (state) => "#" + new URLSearchParams(Object.entries(state).filter(([, v]) => v !== undefined && v !== null && v !== "")).toString();
 T.link = (text, state, more) => h("a", { href: T.address(state), ...more }, text);
-T.go = (state, quietly) => { const address = T.address(state); if (quietly) { history.replaceState(null, "", address); T.state = T.read(); T.inspect(); } else location.hash = address; };
+T.go = (state, quietly) => { const address = T.address(state); if (quietly) { history.replaceState(null, "", address); T.state = T.read(); T.complete(); T.inspect(); } else location.hash = address; };
 
 T.table = (columns, rows, { pick, on, sort, most = 400, key = "" } = {}) => {
   /* columns: {name, value(row), show(row), num, wide, tip}; rows that many are cut, with a way to see all. */

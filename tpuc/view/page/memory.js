@@ -27,7 +27,7 @@ T.memoryPanel = (m, space) => {
   const inBytes = space === "HBM" ? T.bytes : T.binary;
   const all = m.buffers.filter((b) => b.space === space), last = Math.max(1, ...m.steps.map((s) => s[0]), ...all.map((b) => b.live[1]).filter((x) => x < 1e7));
   const kinds = Object.keys(T.bufferKinds).filter((k) => all.some((b) => b.kind === k)), moments = T.moments(m, all, kinds, last);
-  const peak = moments.reduce((best, p, i) => (p.total > moments[best].total ? i : best), 0), table = h("div", {}), plot = h("div", {});
+  const peak = moments.reduce((best, p, i) => (p.total > moments[best].total ? i : best), 0), table = h("div", {}), plot = h("div", { class: "plot", style: { overflow: "hidden" } });
   const show = (i) => {
     const { position, total, x } = moments[i], live = all.filter((b) => b.live[0] <= position && position <= b.live[1]).sort((a, b) => b.size - a.size), near = m.steps.filter((s) => s[0] <= position).pop();
     table.replaceChildren(h("p", {}, h("b", {}, total === moments[peak].total ? "When fullest" : "Then"), `, from cycle ${T.count(x)}${near ? ", at " : ""}`, near ? T.link(near[1], { site: near[1], view: "kernels" }) : "", `: ${inBytes(total)} in ${T.count(live.length)} buffers`), T.table([
@@ -50,5 +50,7 @@ T.memoryPlot = (plot, moments, kinds, show, inBytes) => {
     series: [{ label: "cycle", value: (u, v) => (v === null ? "" : T.count(v)) }, ...[...kinds].reverse().map((k) => { const colour = T.css(T.bufferKinds[k]); return { label: k, stroke: colour, fill: colour, paths: uPlot.paths.stepped({ align: 1 }), points: { show: false }, value: (u, v, si, i) => (i === null || i === undefined ? "" : inBytes(moments[i].sums[kinds.indexOf(k)])) }; })],
     hooks: { ready: [(u) => u.over.addEventListener("click", () => { if (u.cursor.idx !== null && u.cursor.idx !== undefined) show(u.cursor.idx); })] } };
   plot.replaceChildren();
-  new uPlot(options, [moments.map((p) => p.x), ...stacked.reverse()], plot);
+  const chart = new uPlot(options, [moments.map((p) => p.x), ...stacked.reverse()], plot);
+  /* A scroll bar that comes with what is drawn below, or another window, leaves other room. */
+  new ResizeObserver(() => { if (plot.clientWidth && plot.clientWidth !== chart.width) chart.setSize({ width: plot.clientWidth, height: options.height }); }).observe(plot);
 };

@@ -5,7 +5,7 @@ T.available = () => T.order.filter((v) => T.views[v] && (!T.views[v].when || T.v
 T.draw = async () => {
   T.state = T.read();
   T.choose(T.mains[+T.state.doc] ? +T.state.doc : 0);
-  if (T.state.line) T.state.line = T.lineNamed(T.state.line);
+  T.complete();
   if (!T.available().includes(T.state.view)) T.state.view = "overview";
   const view = T.views[T.state.view], main = document.getElementById("view");
   const tabs = T.available().map((v, i) => h("a", { href: T.address({ view: v, ...T.selected() }), "aria-current": v === T.state.view ? "page" : undefined, title: `key ${i + 1}` }, T.views[v].name));
@@ -18,6 +18,14 @@ T.draw = async () => {
   const on = view.full ? null : made.querySelector("tr.on, .node.on");
   if (on) on.scrollIntoView({ block: "nearest" });
   T.inspect();
+};
+/* An address by hand names a kernel or a call of it, or a line by its end: the others follow. */
+T.complete = () => {
+  const s = T.state, name = s.site || (T.sites.has(s.hlo) ? s.hlo : undefined);
+  if (s.line) s.line = T.lineNamed(s.line);
+  if (s.kernel && !T.sitesOfKernel.has(s.kernel) && T.sites.has(s.kernel)) { s.site = name || s.kernel; s.kernel = T.sites.get(s.kernel).kernel; }
+  const calls = s.kernel ? T.sitesOfKernel.get(s.kernel) || [] : [];
+  s.site = name || s.site || (calls[0] || {}).name;
 };
 T.selected = () => { const { site, kernel, hlo, line, op, doc } = T.state; return { site, kernel, hlo, line, op, doc }; };
 /* Of two documents the one that the views show. */
