@@ -7,7 +7,6 @@ Exit codes: 0 ok, 1 the model or a check failed, 2 usage. Messages go to standar
 from __future__ import annotations
 
 import importlib
-import io
 import os
 import sys
 import warnings
@@ -18,7 +17,7 @@ import click
 
 from tpuc import __version__, completion
 from tpuc.completion import files
-from tpuc.failures import describe, on_one_line, say_as_json
+from tpuc.failures import say, say_usage
 from tpuc.option_types import FILE, FOLDER, number, top
 from tpuc.streams import give_up_output, prepare_streams
 
@@ -479,10 +478,7 @@ def _run() -> None:
         sys.stdout.flush()
         sys.exit(code if isinstance(code, int) else 0)
     except click.ClickException as error:
-        shown = io.StringIO()
-        error.show(file=shown)
-        click.echo(on_one_line(shown.getvalue()), err=True, nl=False)
-        say_as_json("usage", on_one_line(error.format_message()))
+        say_usage(error, sys.argv[1:])
         sys.exit(2)
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
@@ -493,8 +489,6 @@ def _run() -> None:
     except Exception as error:
         if os.environ.get("TPUC_DEBUG"):
             raise
-        failure = describe(error)
-        click.echo(failure.text, err=True)
-        say_as_json(failure.kind, failure.message, failure.place)
+        say(error, sys.argv[1:])
         give_up_output()
         sys.exit(1)

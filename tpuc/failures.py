@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import importlib
+import io
 import json
-import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import click
 
+_JSON = "--json"
 _NO_MEMORY = "this computer has not enough memory for the model"
 _BUG = "This is a bug of tpuc; run again with TPUC_DEBUG=1 for the traceback and report it."
 
@@ -26,52 +28,69 @@ class Failure:
     place: dict[str, object] | None = None
 
 
-def describe(error: Exception) -> Failure:
-    """One message; an exception that is no user error is named as our bug."""
+def say(error: Exception, words: Sequence[str]) -> None:
+    """Say on standard error what became of a command line of these words; with ``--json`` on standard
+    output, too."""
+    failure = describe(error, words)
+    click.echo(failure.text, err=True)
+    if _JSON in words:
+        say_as_json(failure.kind, failure.message, failure.place)
+
+
+def say_usage(error: click.ClickException, words: Sequence[str]) -> None:
+    """The same of a command line that is none."""
+    shown = io.StringIO()
+    error.show(file=shown)
+    click.echo(on_one_line(shown.getvalue(), words), err=True, nl=False)
+    if _JSON in words:
+        say_as_json("usage", on_one_line(error.format_message(), words))
+
+
+def describe(error: Exception, words: Sequence[str] = ()) -> Failure:
+    """One message; an exception that is no user error is named as our bug. `words` are those of the command
+    line, which messages may repeat."""
     if isinstance(error, importlib.import_module("tpuc.errors").USER_ERRORS):
-        return _of_the_user(error)
+        return _of_the_user(error, words)
     if isinstance(error, MemoryError) or (
         isinstance(error, OSError) and error.errno == errno.ENOMEM
     ):
-        return _failure("MemoryError", _NO_MEMORY)
+        return _failure("MemoryError", _NO_MEMORY, words)
     if isinstance(error, OSError):
         gone = "the present folder" if error.errno == errno.ENOENT else "standard output"
         file = error.filename or gone
-        return _failure("OSError", f"{file}: {error.strerror or error}")
+        return _failure("OSError", f"{file}: {error.strerror or error}", words)
     if isinstance(error, RecursionError):
-        return _failure("RecursionError", "the model is nested too deep")
+        return _failure("RecursionError", "the model is nested too deep", words)
     message = f"{type(error).__name__}: {error}"
     return Failure("internal", message, f"internal error: {message}\n{_BUG}")
 
 
-def _of_the_user(error: Exception) -> Failure:
-    text = on_one_line(str(error))
+def _of_the_user(error: Exception, words: Sequence[str]) -> Failure:
+    text = on_one_line(str(error), words)
     place = getattr(error, "span", None)
     return Failure(
         type(error).__name__,
-        on_one_line(str(getattr(error, "message", text))),
+        on_one_line(str(getattr(error, "message", text)), words),
         text if text.startswith("error") else f"error: {text}",
         None if place is None else {"file": place.file, "line": place.line, "column": place.column},
     )
 
 
-def on_one_line(message: str) -> str:
-    """The message, with names of the command line that hold newlines and the like in quotes."""
-    for word in sys.argv[1:]:
+def on_one_line(message: str, words: Sequence[str]) -> str:
+    """The message, with words of the command line that hold newlines and the like in quotes."""
+    for word in words:
         if not word.isprintable():
             message = message.replace(word, repr(word))
     return message
 
 
-def _failure(kind: str, message: str) -> Failure:
-    message = on_one_line(message)
+def _failure(kind: str, message: str, words: Sequence[str]) -> Failure:
+    message = on_one_line(message, words)
     return Failure(kind, message, f"error: {message}")
 
 
 def say_as_json(kind: str, message: str, place: dict[str, object] | None = None) -> None:
-    """With ``--json``: who reads standard output alone learns what went wrong, too."""
-    if "--json" not in sys.argv[1:]:
-        return
+    """Who reads standard output alone learns what went wrong, too."""
     error: dict[str, object] = {"kind": kind, "message": message}
     if place is not None:
         error["at"] = place

@@ -52,7 +52,7 @@ from compiler.hlo.attributes import ComputationLayout, InputOutputAlias
 from compiler.hlo.call_graph import callers, control_computations
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.opcodes import OPCODES, Trait
-from compiler.hlo.printer import print_instruction
+from compiler.hlo.printer import PrintOptions, print_instruction
 from compiler.hlo.replica_groups import device_counts, device_groups, explicit_groups
 from compiler.hlo.shape import (
     UNKNOWN_SIZE,
@@ -131,8 +131,12 @@ def _verify_computation(computation: HloComputation, level: Level, *, is_control
             _check_scheduled(instr)
 
 
+_SHOWN = PrintOptions(metadata=False)
+"""Where an instruction stands in the text is said beside it; where no line is known, metadata are made up."""
+
+
 def _fail(number: int, instr: HloInstruction, message: str) -> NoReturn:
-    line = print_instruction(instr) if _is_printable(instr) else repr(instr)
+    line = print_instruction(instr, _SHOWN) if _is_printable(instr) else repr(instr)
     if len(line) > 400:
         line = line[:400] + "..."
     text = f"error[V{number}]: %{instr.name}: {message}\n  >   {line}"

@@ -152,6 +152,38 @@ def test_a_chip_file_says_a_change_as_set_does(call: Call, model: Path, tmp_path
     assert refused.code == 2 and "give it a name of its own in the file" in refused.err
 
 
+def test_a_chip_file_may_change_a_changed_chip(call: Call, tmp_path: Path) -> None:
+    chip = tmp_path / "mine.toml"
+    chip.write_text('base = "v5e{vmem=32MiB,clock=1GHz}"\nvregs = 32\n')
+    found = json.loads(call("targets", chip, "--json").out)
+    changed = json.loads(call("targets", "v5e{vmem=32MiB,clock=1GHz,vregs=32}", "--json").out)
+    text = json.dumps(found)
+    assert '"mine"' in text
+    for key in ("vmem_bytes", "vregs", "dma_latency_cycles"):
+        assert _parameter(found, key) == _parameter(changed, key)
+    chip.write_text('base = "v5e{vmem=32}"\n')
+    refused = call("targets", chip)
+    assert refused.code == 2 and "want 65536" in refused.err
+
+
+def _parameter(tree: object, key: str) -> object:
+    """The value of a parameter, wherever in the JSON it stands."""
+    if isinstance(tree, dict):
+        if key in tree:
+            entry = tree[key]
+            return entry.get("value") if isinstance(entry, dict) else entry
+        tree = list(tree.values())
+    found = (_parameter(each, key) for each in tree) if isinstance(tree, list) else ()
+    return next((value for value in found if value is not None), None)
+
+
+def test_a_size_that_is_no_multiple_names_those_that_are(call: Call, model: Path) -> None:
+    refused = call("estimate", model, "--set", "hbm=150MB")
+    assert refused.code == 2 and "149999616 or 150000128" in refused.err
+    refused = call("estimate", model, "--set", "clock=3")
+    assert refused.code == 2 and "3 Hz" in refused.err and "such as 940MHz" in refused.err
+
+
 def test_what_is_kept_of_another_chip_file_is_not_taken(
     call: Call, model: Path, tmp_path: Path
 ) -> None:

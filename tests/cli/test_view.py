@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.support.command_line import Call
 from tpuc.view.page_file import read_part
 
@@ -94,3 +96,17 @@ def test_what_it_refuses(call: Call, model: Path, program: Path, tmp_path: Path)
     assert "no page of tpuc view" in call("view", page, model, "-o", tmp_path / "x.html").err
     assert call("view", page, "-o", page).code == 2
     assert call("view", tmp_path / "none.html", model, "-o", tmp_path / "x.html").code == 1
+
+
+@pytest.mark.parametrize("command", ["view", "debug"])
+def test_an_error_shows_the_instruction_as_the_text_has_it(
+    call: Call, tmp_path: Path, command: str
+) -> None:
+    """Lines of the text stand for metadata that it does not have: they are no part of it."""
+    path = tmp_path / "bad.hlo"
+    path.write_text(
+        "HloModule m\nENTRY e {\n  x = f32[8] parameter(0)\n  y = f32[4] parameter(1)\n"
+        "  ROOT z = f32[8] add(x, y)\n}\n"
+    )
+    refused = call(command, path)
+    assert refused.code == 1 and "bad.hlo:5:3" in refused.err and "metadata" not in refused.err

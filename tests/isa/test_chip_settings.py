@@ -105,7 +105,7 @@ def test_settings_join_the_chip_of_a_target(name: str, changed: str) -> None:
         ("vmem=1000", "parameter vmem_bytes: 1000, want 65536 to"),
         ("hbm_peak_bytes_per_cycle=100", "hbm_bytes_per_cycle: 491.4, want at most hbm_peak"),
         ("clock=0GHz", "want a clock above 0"),
-        ("clock=3", "parameter clock_hz: 3, want 1000000 to 1000000000000"),
+        ("clock=3", "parameter clock_hz: 3 Hz, want 1000000 to 1000000000000 Hz"),
         ("clock=1e400", "'1e400' is beyond what a number can be"),
         ("hbm_bandwidth=1.2", "setting hbm_bandwidth=1.2: want a unit, one of B/s, kB/s, MB/s"),
         ("ici_bandwidth=90", "want a unit, one of B/s"),

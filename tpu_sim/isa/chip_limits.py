@@ -98,7 +98,9 @@ def complaints(
         yield f"parameter mxu_dim: {values['mxu_dim']:.15g}, want {' or '.join(map(str, _MXU_DIMS))}"
     for key, unit in _MULTIPLES.items():
         if values[key] % unit:
-            yield f"parameter {key}: {values[key]:.15g}, want a multiple of {unit}"
+            below = values[key] // unit * unit
+            near = " or ".join(f"{n:.15g}" for n in (below, below + unit) if n > 0)
+            yield f"parameter {key}: {values[key]:.15g}, want a multiple of {unit}: {near}"
     for link in ("hbm", "ici"):
         rate, peak = f"{link}_bytes_per_cycle", f"{link}_peak_bytes_per_cycle"
         if values[rate] > values[peak]:
@@ -117,6 +119,10 @@ def complaints(
         yield f"table slots: {total:.15g} in all, want at most {MOST_IN_BUNDLE}: a bundle holds no more"
 
 
+_UNITS = {"clock_hz": (" Hz", ", such as 940MHz or 1.5GHz")}
+"""What a number without a unit counts, and how people would write it."""
+
+
 def units_of_mxu(mxu_dim: float) -> int:
     """128x128 units of an MXU of so many rows and columns."""
     return int(mxu_dim // UNIT_DIM) ** 2
@@ -129,4 +135,5 @@ def _complaint(
     if is_whole and value != int(value):
         yield f"parameter {key}: {value:.15g}, want a whole number"
     elif not low <= value <= high:
-        yield f"parameter {key}: {value:.15g}, want {low:.15g} to {high:.15g}"
+        unit, example = _UNITS.get(key, ("", ""))
+        yield f"parameter {key}: {value:.15g}{unit}, want {low:.15g} to {high:.15g}{unit}{example}"

@@ -283,12 +283,12 @@ def _read_tree(name: str, seen: tuple[str, ...]) -> dict[str, object]:
         raise ChipError(f"{path}: {error}") from None
     if "base" not in tree:
         return tree
-    base = str(tree["base"])
-    if _is_file_name(base):
-        base = str(path.parent / base)
-    below = _read_tree(base, (*seen, str(path)))
     try:
-        changed = apply_settings(below, settings)
+        base, before = split_settings(str(tree["base"]))
+        if _is_file_name(base):
+            base = str(path.parent / base)
+        below = _read_tree(base, (*seen, str(path)))
+        changed = apply_settings(apply_settings(below, before), settings)
     except SettingError as error:
         raise ChipError(f"{path}: {error}") from None
     # no figure of a changed chip passes for one of the chip that it was made of

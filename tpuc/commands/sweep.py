@@ -136,7 +136,8 @@ def _say_errors(found: Results, *, as_json: bool) -> None:
     texts = _errors(found, len(found) if as_json else _MOST_ERRORS)
     for text in texts:
         click.echo(f"error: {text}", err=True)
-    say_as_json("CompileError", "\n".join(texts))
+    if as_json:
+        say_as_json("CompileError", "\n".join(texts))
 
 
 @contextmanager

@@ -25,7 +25,9 @@ def integer(text: str) -> int:
 def parse_dense(text: str, shape: ArrayShape) -> Array:
     """Decode a literal of `shape`; raises ValueError saying what does not fit."""
     if text.startswith("dense_resource"):
-        raise ValueError(f"{text}: resources are kept outside of the text; print them inline")
+        raise ValueError(
+            f"{text}: the text carries no such resource at its end; print its constants inline"
+        )
     if text.startswith("sparse"):
         raise ValueError("sparse literals are not supported; use dense<...>")
     inside = text[text.index("<") + 1 : -1].strip()

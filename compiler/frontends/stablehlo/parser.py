@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import TypeAlias
@@ -14,6 +15,7 @@ from compiler.diagnostics import SourceText
 from compiler.frontends.stablehlo import pretty
 from compiler.frontends.stablehlo.dense import float_attribute, integer
 from compiler.frontends.stablehlo.locations import attach_locations
+from compiler.frontends.stablehlo.resources import put_in_place, with_bytes, without_resources
 from compiler.frontends.stablehlo.syntax import (
     Attribute,
     Dense,
@@ -106,12 +108,15 @@ def parse_document(text: str, file: str = "<text>") -> Document:
     'func.func'
     """
     source = SourceText(file, text)
+    text, resources = without_resources(text)
     with _LOCK, no_cyclic_gc():
         parser = _grammar()
         _BUILD.begin(source)
         try:
             parser.parse(text)
             attach_locations(_BUILD.operations, _BUILD.places)
+            if resources:
+                _BUILD.put_in_place(resources)
         except UnexpectedInput as error:
             raise_syntax_error(error, _IN_WORDS, source, 0, len(text), ignored=_NO_WORDS)
         return _BUILD.finish()
@@ -161,6 +166,12 @@ class _Build(Transformer[Token, None]):
         else:
             self.places.append((token.start_pos or 0, inside))
         return token
+
+    def put_in_place(self, resources: Mapping[str, str]) -> None:
+        """Literals that stand at the end of the text."""
+        put_in_place(self.operations, resources)
+        for name, value in self.attribute_aliases.items():
+            self.attribute_aliases[name] = with_bytes(value, resources)
 
     def finish(self) -> Document:
         document = Document(

@@ -4,6 +4,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from compiler.diagnostics import CompileError
+from compiler.frontends.models import parse_model
 from compiler.frontends.stablehlo.dense import parse_dense
 from compiler.frontends.stablehlo.types import Types
 from compiler.hlo.shape import ArrayShape
@@ -69,7 +71,7 @@ def test_packed_booleans_in_hexadecimal() -> None:
         ("dense<[1, 2, 3]>", "tensor<3xi1>", "true or false"),
         ("dense<300>", "tensor<i8>", "range"),
         ('dense<"0x00">', "tensor<2xf32>", "1 bytes, want 8"),
-        ("dense_resource<blob>", "tensor<2xf32>", "resources"),
+        ("dense_resource<blob>", "tensor<2xf32>", "carries no such resource"),
         ("sparse<0, 1>", "tensor<2xf32>", "sparse"),
         ("dense<...>", "tensor<2xf32>", "elided"),
     ],
@@ -77,3 +79,33 @@ def test_packed_booleans_in_hexadecimal() -> None:
 def test_what_does_not_fit_is_refused(text: str, kind: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         decode(text, kind)
+
+
+RESOURCES = """module @m {
+  func.func @main() -> (tensor<2xf32>, tensor<3xi1>) {
+    %0 = stablehlo.constant dense_resource<weights> : tensor<2xf32>
+    %1 = "stablehlo.constant"() {value = dense_resource<"a mask"> : tensor<3xi1>} : () -> tensor<3xi1>
+    return %0, %1 : tensor<2xf32>, tensor<3xi1>
+  }
+}
+
+{-#
+  dialect_resources: {
+    builtin: {
+      weights: "0x040000000000803F00000040",
+      "a mask": "0x01000000010001"
+    }
+  }
+#-}
+"""
+
+
+def test_resources_are_read_where_the_text_carries_them() -> None:
+    root = parse_model(RESOURCES, "m.mlir").entry.root_instruction
+    weights, mask = (operand.literal for operand in root.operands)
+    np.testing.assert_array_equal(weights, np.array([1, 2], np.float32))
+    np.testing.assert_array_equal(mask, [True, False, True])
+    with pytest.raises(CompileError, match="the text carries no such resource"):
+        parse_model(RESOURCES.replace("weights:", "others:"), "m.mlir")
+    with pytest.raises(CompileError, match="6 bytes, want 8"):
+        parse_model(RESOURCES.replace("803F00000040", "803F0000"), "m.mlir")
