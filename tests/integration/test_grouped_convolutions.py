@@ -33,3 +33,19 @@ ENTRY main {{
     (made,) = run_compiled(compile_text(text), inputs, "llvm").outputs
     (wanted,) = expected(text, inputs)
     assert np.array_equal(made, wanted)
+
+
+def test_groups_without_positions() -> None:
+    """A product of matrices in groups, written as a convolution."""
+    text = """HloModule m
+ENTRY main {
+  x = f32[256,16] parameter(0)
+  k = f32[8,16] parameter(1)
+  ROOT c = f32[8,128] convolution(x, k), dim_labels=bf_oi->fb, batch_group_count=2
+}
+"""
+    rng = np.random.default_rng(0)
+    inputs = [rng.integers(-4, 5, dims).astype(np.float32) for dims in ((256, 16), (8, 16))]
+    (made,) = run_compiled(compile_text(text), inputs, "llvm").outputs
+    (wanted,) = expected(text, inputs)
+    assert np.array_equal(made, wanted)

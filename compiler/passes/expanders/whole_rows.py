@@ -29,6 +29,8 @@ def in_whole_rows(instr: HloInstruction) -> HloInstruction:
     """
     labels, window = instr.dim_labels, instr.window.dims
     positions = tuple(instr.array.dims[d] for d in labels.output_spatial)
+    if not positions:  # a product
+        return instr
     count = instr.array.dims[labels.output_batch] * math.prod(positions[:-1])
     rows = Rows(count, positions[-1])
     is_odd = rows.length % _EVEN != 0 and rows.aligned <= _MOST_ROWS * rows.length
