@@ -30,6 +30,8 @@ from tpu_sim.isa.container import MAGIC
 from tpu_sim.isa.errors import ProgramError, TargetError, TpuxError
 from tpu_sim.isa.program import Program
 
+_BINARY = {".pb": "HloProto", ".mlirbc": "MLIR bytecode"}
+"""What files of these names hold that are no text."""
 DEFAULT_TARGET = "v5e"
 
 
@@ -180,6 +182,8 @@ def read_source(source: str | bytes | Path) -> tuple[str | bytes | None, str]:
     try:
         return (data if is_binary(data) else data.decode("utf-8")), str(path)
     except UnicodeDecodeError as error:
+        if path.suffix in _BINARY:
+            raise CompileError(f"{path}: damaged, or no {_BINARY[path.suffix]}") from error
         line = data.count(b"\n", 0, error.start) + 1
         column = error.start - data.rfind(b"\n", 0, error.start)
         message = f"{path}:{line}:{column}: not UTF-8 text: byte 0x{data[error.start]:02x}"

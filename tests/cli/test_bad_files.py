@@ -336,3 +336,11 @@ main()"""
     )
     assert done.returncode == 1
     assert "the present folder: No such file or directory" in done.stderr
+
+
+def test_a_binary_file_is_not_called_a_text(call: Call, tmp_path: Path) -> None:
+    for name, kind in (("m.pb", "HloProto"), ("m.mlirbc", "MLIR bytecode")):
+        path = tmp_path / name
+        path.write_bytes(b"ab\xff\xfe")
+        refused = call("estimate", path)
+        assert refused.code == 1 and f"damaged, or no {kind}" in refused.err

@@ -104,6 +104,14 @@ def test_the_best_by_energy_and_by_price_are_in_the_table_of_values(
     assert "no price of v5e" in call(*arguments, "--prices", prices).err
 
 
+def test_results_that_cannot_be_written_are_refused_at_once(
+    call: Call, model: Path, tmp_path: Path
+) -> None:
+    kept = tmp_path / "nowhere" / "kept.jsonl"
+    refused = call("sweep", model, "--set", "vregs=32", "--results", kept)
+    assert refused.code == 1 and f"cannot write {kept}" in refused.err
+
+
 def test_a_file_of_something_else_is_no_results(call: Call, model: Path, tmp_path: Path) -> None:
     kept = tmp_path / "kept.jsonl"
     arguments = ["sweep", model, "--set", "vregs=32", "--jobs", "1", "--results", kept]

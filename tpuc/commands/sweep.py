@@ -67,8 +67,8 @@ def sweep(
     parameters, points = _points(settings, target)
     _expect_models(models)
     axis, per_hour = _cost_axis(cost, prices, models, target)
-    writable(csv_file)
-    writable(plot)
+    for file in (results, csv_file, plot):
+        writable(file)
     if plot:
         check_plot(plot)
     piped = standard_input() if "-" in models else ""
