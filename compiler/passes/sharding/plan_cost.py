@@ -43,6 +43,8 @@ _PACKED_FACTOR = 1.25
 _PACKING = 3.0
 """How many times the bytes in which a tile of few lanes lies pass HBM until they are in a full plane, or
 back (fitted: gathers and all-to-alls of 16 lanes of f32 and bf16, within a factor of two)."""
+_ROW_CYCLES = {"gather": 10.0, "scatter": 45.0}
+"""Cycles of each row that is looked up (fitted: 65,536 rows of 128 on v5e)."""
 _FREE = with_any(Trait.INDEX_MAP | Trait.REARRANGES | Trait.SYMBOLIC)
 """What becomes part of other kernels."""
 _PARTS = with_any(Trait.TAKES_PART | Trait.UPDATES)
@@ -51,14 +53,18 @@ _PARTS = with_any(Trait.TAKES_PART | Trait.UPDATES)
 
 @dataclass
 class Priced:
-    """A step, how often it runs, its multiplications, how much of its bytes passes HBM, and whether it
-    reads or writes a small part of a large array."""
+    """A step, how often it runs, its multiplications, how much of its bytes passes HBM, whether it reads or
+    writes a small part of a large array, cycles for the rows that it looks up, whether it only moves
+    elements, and what it costs to cut its factors, where joined rows come from neighbours."""
 
     step: PropagationStep
     trips: float
     products: float
     share: float
     is_part: bool
+    rows: float
+    moves: bool
+    kinds: tuple[FactorKind, ...]
 
 
 @dataclass
@@ -110,7 +116,7 @@ class Pricing:
         operands = [_factors(v, m, rule) for v, m in zip(step.operands, rule.operands, strict=True)]
         results = [_factors(v, m, rule) for v, m in zip(step.results, rule.results, strict=True)]
         best: tuple[SpreadCost, Given] | None = None
-        for given in _assignments(rule, operands, results):
+        for given in _assignments(priced.kinds, operands, results):
             found = self._assigned(priced, given)
             if best is None or found.total < best[0].total:
                 best = found, given
@@ -138,12 +144,16 @@ class Pricing:
             made = _tiles(mapping, given)
             passed.append(self._bytes(value, made))
             found.moved += 0.0 if is_held else self._summed(value, made, sums)
-            found.moved += self._shifted(value, mapping, given, step)
+            found.moved += self._shifted(value, mapping, given, priced)
         cut_by = math.prod(product(axes) for axes in given.values())
         chip = self.chip
         mxu = 2 * priced.products / cut_by * chip.clock_hz / chip.peak_flops
         read = 2 * min(passed, default=0) if priced.is_part else sum(passed)
         found.work = max(mxu, read * priced.share / chip.hbm_bytes_per_cycle)
+        if priced.rows:
+            looked_up = {f for factors in rule.operands[1] for f in factors}
+            cut = (product(axes) for f, axes in given.items() if f in looked_up)
+            found.work += priced.rows / math.prod(cut)
         return found
 
     def _summed(self, value: ShardedValue, made: Tiles, sums: Axes) -> float:
@@ -160,12 +170,12 @@ class Pricing:
         return self._exchange(sent) + packed + self._moved(value, made, kept)
 
     def _shifted(
-        self, value: ShardedValue, mapping: DimFactors, given: Given, step: PropagationStep
+        self, value: ShardedValue, mapping: DimFactors, given: Given, priced: Priced
     ) -> float:
         """Rows that neighbours hold: of a result whose tiles begin elsewhere than those of the operand."""
-        rule, cycles = step.rule, 0.0
+        step, rule, cycles = priced.step, priced.step.rule, 0.0
         for (factor, *rest), size in zip(mapping, value.dims, strict=True):
-            if rest or rule.kinds[factor] is not FactorKind.PERMUTE or factor not in given:
+            if rest or priced.kinds[factor] is not FactorKind.PERMUTE or factor not in given:
                 continue
             tiles = _tiles(mapping, given)
             before = max(
@@ -177,7 +187,9 @@ class Pricing:
                 ),
                 default=size,
             )
-            share = min(1.0, abs(before - size) * product(given[factor]) / max(1, size))
+            share = priced.moves * min(
+                1.0, abs(before - size) * product(given[factor]) / max(1, size)
+            )
             cycles += self._exchange(share * self._content(value, tiles))
             cycles += 2 * share * self._packed(value, tiles)
         return cycles
@@ -229,7 +241,7 @@ def _tiles(mapping: DimFactors, given: Given) -> Tiles:
 
 
 def _assignments(
-    rule: ShardingRule, operands: Sequence[Given], results: Sequence[Given]
+    kinds: Sequence[FactorKind], operands: Sequence[Given], results: Sequence[Given]
 ) -> Iterator[Given]:
     """The ways worth a look: all wishes, each operand's before the others', the results' last and first;
     and the whole."""
@@ -239,7 +251,7 @@ def _assignments(
         for wishes in (order, order[:1]):
             given: Given = {}
             for wish in wishes:
-                _add(given, wish, rule)
+                _add(given, wish, kinds)
             if given not in seen:
                 seen.append(given)
                 yield given
@@ -247,9 +259,9 @@ def _assignments(
         yield {}
 
 
-def _add(given: Given, wish: Given, rule: ShardingRule) -> None:
+def _add(given: Given, wish: Given, kinds: Sequence[FactorKind]) -> None:
     for factor, axes in wish.items():
-        is_kind = rule.kinds[factor] is not FactorKind.REPLICATE
+        is_kind = kinds[factor] is not FactorKind.REPLICATE
         taken = any(a.overlaps(b) for have in given.values() for b in have for a in axes)
         if is_kind and factor not in given and not taken:
             given[factor] = axes
@@ -286,9 +298,23 @@ def _walk(
                 _walk(called, trips * turns, values, steps, found)
         step = steps.get(instr)
         if step is not None:
-            products = _products(instr, step.rule)
-            is_part = instr.opcode in _PARTS
-            found.steps.append(Priced(step, trips, products, _share(instr), is_part))
+            found.steps.append(_priced(instr, step, trips))
+
+
+def _priced(instr: HloInstruction, step: PropagationStep, trips: float) -> Priced:
+    kinds = step.rule.kinds
+    if instr.opcode == "concatenate":
+        kinds = tuple(FactorKind.PERMUTE if k is FactorKind.REPLICATE else k for k in kinds)
+    return Priced(
+        step,
+        trips,
+        products=_products(instr, step.rule),
+        share=_share(instr),
+        is_part=instr.opcode in _PARTS,
+        rows=_rows(instr),
+        moves=OPCODES[instr.opcode].has(Trait.DATA_MOVEMENT),
+        kinds=kinds,
+    )
 
 
 def _share(instr: HloInstruction) -> float:
@@ -307,6 +333,16 @@ def _products(instr: HloInstruction, rule: ShardingRule) -> float:
         kernel = instr.operands[1].array
         return instr.array.element_count * kernel.element_count / max(1, max(kernel.dims[-1:]))
     return 0.0
+
+
+def _rows(instr: HloInstruction) -> float:
+    """Cycles for the rows of a table that are read, or added to, one by one."""
+    cycles = _ROW_CYCLES.get(instr.opcode)
+    if cycles is None:
+        return 0.0
+    indices = instr.operands[1].array
+    rows = [size for dim, size in enumerate(indices.dims) if dim != instr.index_vector_dim]
+    return cycles * math.prod(rows)
 
 
 def _leaves(shape: Shape) -> Iterator[Shape]:

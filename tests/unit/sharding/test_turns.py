@@ -106,3 +106,43 @@ def test_rows_that_are_looked_up_are_cut_as_their_numbers_are() -> None:
 def test_what_takes_little_is_left_as_it_is(rows: int) -> None:
     text = LOOKED_UP.replace("16384", str(rows)).replace("2048", "128").replace("4096", "64")
     assert propagated(text)[1] == []
+
+
+ROLLED = """HloModule m, num_partitions=8
+
+condition {{
+  s = (s32[], f32[{n},2048]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  n = s32[] constant(20)
+  ROOT more = pred[] compare(i, n), direction=LT
+}}
+
+body {{
+  s = (s32[], f32[{n},2048]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  x = f32[{n},2048] get-tuple-element(s), index=1
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  head = f32[1,2048] slice(x), slice={{[0:1], [0:2048]}}
+  tail = f32[{rest},2048] slice(x), slice={{[1:{n}], [0:2048]}}
+  y = f32[{n},2048] concatenate(tail, head), dimensions={{0}}
+  z = f32[{n},2048] add(x, y)
+  ROOT r = (s32[], f32[{n},2048]) tuple(j, z)
+}}
+
+ENTRY main {{
+  x = f32[{n},2048] parameter(0), sharding={{devices=[8,1]<=[8]}}
+  zero = s32[] constant(0)
+  s = (s32[], f32[{n},2048]) tuple(zero, x)
+  t = (s32[], f32[{n},2048]) while(s), condition=condition, body=body
+  ROOT y = f32[{n},2048] get-tuple-element(t), index=1
+}}
+"""
+
+
+def test_rows_that_neighbours_hold_are_no_reason_to_gather_all() -> None:
+    module, remarks = propagated(ROLLED.format(n=1 << 16, rest=(1 << 16) - 1))
+    loop = next(i for i in module.entry if i.opcode == "while")
+    total = next(i for i in loop.body if i.name.startswith("z"))
+    assert remarks == []
+    assert str(total.attrs["sharding"]) == "{devices=[8,1]<=[8]}"
