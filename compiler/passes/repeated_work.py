@@ -11,7 +11,8 @@ example), a register is put together of eight: of the stored value once, in the 
 
     dot(reshape(transpose(x * a + shifted(x) * b, {1,0,2})), kernel)
 
-Lanes that are turned for an array which is then repeated (`is_repeated_turn`) are turned once as well.
+Lanes that are turned for an array which is then repeated, or split into short rows, are turned once
+as well (`is_turned_once`).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait, with_any
 from compiler.hlo.shape import ArrayShape
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.geometry import LANES
 from tpu_sim.isa.instruction import Slot
 
 _SHAPE_OPS = with_any(Trait.INDEX_MAP | Trait.PIECEWISE)
@@ -43,6 +45,10 @@ _MOST_VISITED = 64
 _LEAST_COPIES = 4
 """Of an array whose lanes are turned in loads, which takes 43 cycles a register (measured on v5e): each copy
 costs more than storing it."""
+
+_MOST_SPLIT = 32
+"""Columns of a run of turned lanes: a block of 128 is turned for each run, which takes as long as storing
+and reading four registers (assumed)."""
 
 
 def is_better_done_once(value: HloInstruction, op_count: int, chip: Chip) -> bool:
@@ -80,14 +86,34 @@ def _stored_cycles(chip: Chip) -> int:
     return math.ceil(2 * VREG_TILE_BYTES / chip.hbm_bytes_per_cycle)
 
 
-def is_repeated_turn(instr: HloInstruction) -> bool:
-    """Whether an array whose lanes are turned is repeated along dimensions that are not its rows', as the
-    scores of a group of heads are for each head: it is turned once."""
+def is_turned_once(instr: HloInstruction) -> bool:
+    """Whether an array whose lanes are turned is cheaper turned once and stored than in each load."""
     if instr.opcode != "transpose" or instr.array.element_count < _LEAST_ELEMENTS:
         return False
     before, after = instr.operands[0].array.dims, instr.array.dims
     if instr.dimensions[-1] == len(after) - 1 or 1 in (before[-1], after[-1]):
         return False
+    return _is_repeated(instr) or _is_split(instr)
+
+
+def _is_split(instr: HloInstruction) -> bool:
+    """Whether what were the lanes is split into short runs, each of which is read by itself: a block goes
+    through the transpose unit for few of its 128 columns, or each element is looked up."""
+    dims = instr.array.dims
+    if len(dims) < 2 or dims[-1] < LANES or instr.dimensions[-2] != len(dims) - 1:
+        return False
+    return any(
+        user.opcode == "reshape"
+        and user.array.dims[-1] == dims[-1]
+        and user.array.rank > len(dims)
+        and 1 < user.array.dims[-2] <= _MOST_SPLIT
+        for user in instr.users
+    )
+
+
+def _is_repeated(instr: HloInstruction) -> bool:
+    """Whether an array is repeated along dimensions that are not its rows', as the scores of a group of
+    heads are for each head."""
     return any(
         user.opcode == "broadcast"
         and user.dimensions[-2:] == (user.array.rank - 2, user.array.rank - 1)
