@@ -344,3 +344,10 @@ def test_a_binary_file_is_not_called_a_text(call: Call, tmp_path: Path) -> None:
         path.write_bytes(b"ab\xff\xfe")
         refused = call("estimate", path)
         assert refused.code == 1 and f"damaged, or no {kind}" in refused.err
+
+
+def test_checks_run_on_the_machine_that_has_them(call: Call, model: Path) -> None:
+    refused = call("run", model, "--checked", "--machine", "llvm")
+    assert refused.code == 2 and "--checked executes on the NumPy machine" in refused.err
+    assert call("run", model, "--checked").code == 0
+    assert call("run", model, "--checked", "--machine", "numpy").code == 0

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 import click
 import numpy as np
 import numpy.typing as npt
+from click.core import ParameterSource
 
 from runtime.api import DEFAULT_TARGET
 from runtime.energy import price_of
@@ -65,6 +66,9 @@ def run(
 ) -> None:
     """``tpuc run``: compile or load, execute, report; exit 1 when a comparison fails."""
     writable(outputs)
+    context = click.get_current_context(silent=True)
+    if checked and machine == "llvm" and context is not None and _is_said(context, "machine"):
+        raise click.UsageError("--checked executes on the NumPy machine: not with --machine llvm")
     writable(trace)
     per_hour = None if prices is None else prices_in(prices, [model])
     listing = _Shown(tables.Listing(top, sort), by, csv_file, per_hour, tokens, as_json)
@@ -170,6 +174,11 @@ def estimate(
         print_json(record, None, 0.0)
     else:
         listing.show(executable, report, model, None)
+
+
+def _is_said(context: click.Context, option: str) -> bool:
+    """Whether the command line gives an option, not its default."""
+    return context.get_parameter_source(option) is ParameterSource.COMMANDLINE
 
 
 _SHOWN = tables.Listing()
