@@ -6,6 +6,7 @@ of the operand, or have taken any in: what padding holds must not count, whateve
 Then each dimension is reduced in turn, which the computation's associativity allows:
 
     few taps          their strided slices one after another
+    all before        running totals, by distances that double, without a mask
     many taps         runs of 2, 4, 8 .. elements by doubling, and a window of runs
     disjoint taps     a reshape and a reduce
 
@@ -23,6 +24,7 @@ from compiler.hlo.identities import identity
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.passes.context import PassContext
 from compiler.passes.expanders.driver import expand
+from compiler.passes.expanders.running_dims import running_dim
 from compiler.rewrite.emitter import Emitter, result_of
 
 Instr = HloInstruction
@@ -52,6 +54,10 @@ def expand_reduce_window(instr: Instr) -> Instr | None:
     neutral = None if kind is None else identity(kind, instr.operands[0].array.dtype)
     if neutral is None:
         kind = None
+    running = running_dim(instr.operands[0], window) if kind is None else None
+    if running is not None and dims[running[0]] > MAX_TAPS:
+        values = _running(e, _plain(e, computation), list(instr.operands[:count]), *running)
+        return result_of(e, instr, e.apply(computation, [*inits, *values]))
     values = [
         padded(e, operand, _fill(e, neutral, init), window)
         for operand, init in zip(instr.operands[:count], instr.operands[count:], strict=True)
@@ -67,6 +73,33 @@ def expand_reduce_window(instr: Instr) -> Instr | None:
     if len(values) > count:  # a window of nothing but padding is the start value
         total = [e.select(values[count], *pair) for pair in zip(total, inits, strict=True)]
     return result_of(e, instr, total)
+
+
+def _running(
+    e: Emitter, combine: Combine, values: list[Instr], dim: int, is_backward: bool
+) -> list[Instr]:
+    """Each element with all before it, or behind it, by distances that double.
+
+    What has nothing so far away stays as it is, so that no padding is combined.
+    """
+    dims = values[0].array.dims
+    size, shift = dims[dim], 1
+    while shift < size:
+        moved = [_moved(e, value, dim, -shift if is_backward else shift) for value in values]
+        made = combine(values, moved) if is_backward else combine(moved, values)
+        place = e.positions(dims, dim)
+        limit, direction = (size - shift, "LT") if is_backward else (shift, "GE")
+        has_one = e.compare_to(place, limit, direction)
+        values = [e.select(has_one, m, v) for m, v in zip(made, values, strict=True)]
+        shift *= 2
+    return values
+
+
+def _moved(e: Emitter, value: Instr, dim: int, by: int) -> Instr:
+    """Elements that lie `by` places further on, or back; zeros come in."""
+    size = value.array.dims[dim]
+    kept = e.part(value, dim, max(-by, 0), size - max(by, 0))
+    return e.pad_dim(kept, dim, max(by, 0), max(-by, 0))
 
 
 def _fill(e: Emitter, neutral: float | None, init: Instr) -> Instr:
