@@ -93,14 +93,16 @@ class Pricing:
     trips: dict[int, float]
     _sent: set[tuple[int, Tiles]] = field(default_factory=set)
 
-    def cost(self) -> SpreadCost:
-        """With the axes that the values have now."""
+    def cost(self, most: float = math.inf) -> SpreadCost:
+        """With the axes that the values have now; of more than `most` a part that is not below it."""
         self._sent.clear()
         total = SpreadCost()
         for priced in self.steps:
             found = self._step(priced)
             total.moved += found.moved * priced.trips
             total.work += found.work * priced.trips
+            if total.total >= most:
+                return total
         for edge in self.edges:
             for source in edge.sources:
                 cycles = self._moved(source, tuple(source.axes), tuple(edge.target.axes))

@@ -134,7 +134,7 @@ class _Search:
         """Whether this is the best so far."""
         self.start.restore(self.values)
         found = spread()
-        total = self.prices.cost().total
+        total = self.prices.cost(self.least).total
         if total >= self.least:
             return False
         self.least, self.way, self.found = total, name, found
