@@ -48,17 +48,31 @@ def test_an_address_in_smem_does_not_matter() -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        [block(ARGUMENT), Loop(-1, 2, [block(WAIT)], trip_sreg=1)],
-        [block(ARGUMENT), If(1, [block(WAIT)])],
-        [block(ARGUMENT, ("saddi.s32", (2, 1, 1))), If(2, [block(WAIT)])],
-        [block(ARGUMENT), If(3, [block(("smovi", (2, 1)))], [block(("smov", (2, 1)))]), If(2, [])],
-        [Loop(2, 4, [If(1, [block(WAIT)]), block(ARGUMENT)])],
-        [block(ARGUMENT, ("dma.start", (0, 0, 0, 0, 1, 0, 0)))],
-        [block(ARGUMENT, ("dma.start", (0, 0, 0, 0, 0, 1, 0)))],
-        [block(ARGUMENT, ("dma.wait", (0, 1)))],
-        [block(("sst", (0, 3, 1)))],
+        pytest.param([block(ARGUMENT), Loop(-1, 2, [block(WAIT)], trip_sreg=1)], id="trips"),
+        pytest.param([block(ARGUMENT), If(1, [block(WAIT)])], id="branch"),
+        pytest.param(
+            [block(ARGUMENT, ("saddi.s32", (2, 1, 1))), If(2, [block(WAIT)])], id="branch on a sum"
+        ),
+        pytest.param(
+            [
+                block(ARGUMENT),
+                If(3, [block(("smovi", (2, 1)))], [block(("smov", (2, 1)))]),
+                If(2, []),
+            ],
+            id="branch on a move",
+        ),
+        pytest.param(
+            [Loop(2, 4, [If(1, [block(WAIT)]), block(ARGUMENT)])], id="branch behind a trip"
+        ),
+        pytest.param(
+            [block(ARGUMENT, ("dma.start", (0, 0, 0, 0, 1, 0, 0)))], id="flag of a transfer"
+        ),
+        pytest.param(
+            [block(ARGUMENT, ("dma.start", (0, 0, 0, 0, 0, 1, 0)))], id="count of a transfer"
+        ),
+        pytest.param([block(ARGUMENT, ("dma.wait", (0, 1)))], id="flag of a wait"),
+        pytest.param([block(("sst", (0, 3, 1)))], id="store"),
     ],
-    ids=str,
 )
 def test_what_smem_decides_is_counted_each_time(body: list[Node]) -> None:
     assert not is_repeatable(kernel(body))
