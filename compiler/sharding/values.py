@@ -103,7 +103,7 @@ class Values:
     def fresh(self, shape: Shape) -> list[ShardedValue]:
         """New values for the arrays (and tokens) of a shape."""
         found = []
-        for leaf in _leaves(shape):
+        for leaf in leaf_shapes(shape):
             dims = leaf.dims if isinstance(leaf, ArrayShape) else ()
             found.append(ShardedValue(self.count, dims))
             self.count += 1
@@ -119,10 +119,11 @@ class Values:
         return [value for operand in instr.operands for value in self.of[operand]]
 
 
-def _leaves(shape: Shape) -> Iterator[Shape]:
+def leaf_shapes(shape: Shape) -> Iterator[Shape]:
+    """The shapes in a shape that are no tuples, tokens too, in order: each has a value of its own."""
     if isinstance(shape, TupleShape):
         for element in shape.elements:
-            yield from _leaves(element)
+            yield from leaf_shapes(element)
     else:
         yield shape
 

@@ -16,13 +16,13 @@ from typing import TypeAlias
 from compiler.analysis.trip_count import expected_trips
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.opcodes import OPCODES, Trait, with_any
-from compiler.hlo.shape import ArrayShape, Shape, TupleShape
+from compiler.hlo.shape import ArrayShape
 from compiler.partitioner.sizes import padding
 from compiler.sharding.mesh import Axes
 from compiler.sharding.projection import common_prefix, product, project
 from compiler.sharding.propagation import PropagationStep
 from compiler.sharding.rule import DimFactors, FactorKind, ShardingRule
-from compiler.sharding.values import Edge, ShardedValue, Values
+from compiler.sharding.values import Edge, ShardedValue, Values, leaf_shapes
 from tpu_sim.isa.chips import Chip
 
 Given: TypeAlias = dict[int, Axes]
@@ -290,7 +290,7 @@ def _walk(
     found: Pricing,
 ) -> None:
     for instr in computation:
-        for leaf, value in zip(_leaves(instr.shape), values.of[instr], strict=True):
+        for leaf, value in zip(leaf_shapes(instr.shape), values.of[instr], strict=True):
             bits = leaf.dtype.bits if isinstance(leaf, ArrayShape) else 8
             found.widths.setdefault(value.number, max(1, bits // 8))
             found.trips.setdefault(value.number, trips)
@@ -345,11 +345,3 @@ def _rows(instr: HloInstruction) -> float:
     indices = instr.operands[1].array
     rows = [size for dim, size in enumerate(indices.dims) if dim != instr.index_vector_dim]
     return cycles * math.prod(rows)
-
-
-def _leaves(shape: Shape) -> Iterator[Shape]:
-    if isinstance(shape, TupleShape):
-        for element in shape.elements:
-            yield from _leaves(element)
-    else:
-        yield shape
