@@ -11,6 +11,9 @@ from tpu_sim.isa.kernel_facts import MODEL_LOOP, OperationFacts
 _UNROLLED = 8
 """Turns that are put together for advice: of a recurrence of f32[1024,256] it takes two thirds away."""
 
+_MOSTLY_LATENCY = 2.0
+"""Times that waits take what the bytes do: above, it is the way to HBM and back that costs."""
+
 
 def loop_of(site: SiteFacts) -> OperationFacts | None:
     """The loop of the model that a kernel is; None for others, and for loops that passes make."""
@@ -41,6 +44,28 @@ def turns(site: SiteFacts) -> Finding | None:
         "where none needs the one before, vmap or a product of matrices"
     )
     return Finding("turns", beside * (1 - 1 / together), why, remedy, loop.source)
+
+
+def fetches(site: SiteFacts) -> Finding | None:
+    """What the turns of a loop wait for the little that each looks up: an index on its way to the scalar
+    unit, a row from HBM."""
+    loop = loop_of(site)
+    if loop is None or not loop.dims[0]:
+        return None
+    needed = site.transfer_cycles(site.report.hbm_bytes)
+    if site.waits < _MOSTLY_LATENCY * needed:
+        return None
+    trips = loop.dims[0] * site.calls
+    each = site.waits / trips
+    why = (
+        f"each of {loop.dims[0]:,} turns waits {each:,.0f} cycles for transfers to be through; "
+        f"the bytes that pass HBM take {needed / trips:,.0f}"
+    )
+    remedy = (
+        "all that turns look up at once, before the loop: rows = x[ids], then lax.scan over rows; "
+        "what only adds rows up is x[ids].sum(0), without a loop"
+    )
+    return Finding("fetches of turns", site.waits - needed, why, remedy)
 
 
 def turning_vectors(site: SiteFacts, vector: float) -> Finding:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 
-from runtime.advice_loops import loop_of, turning_vectors, turns
+from runtime.advice_loops import fetches, loop_of, turning_vectors, turns
 from runtime.advice_site import Finding, SiteFacts
 from runtime.advice_ways import columns, is_by_rows, lookup, moves, rows, sorts, sums_of_pairs
 from tpu_sim.isa.causes import Cause
@@ -95,14 +95,18 @@ def _needed_bytes(site: SiteFacts) -> Finding | None:
     narrower = f"{_NARROWER[element]} for {element} halves these bytes"
     if few := _served(site, total):
         served = "one row" if few == 1 else f"{few:,} rows"
-        remedy = f"a larger batch costs little more: what is read serves {served}; {narrower}"
+        remedy = (
+            "a larger batch, or products that share this operand put together, cost little more: "
+            f"what is read serves {served} of the other operand; {narrower}"
+        )
     else:
         remedy = f"{narrower}; or read and write fewer arrays"
     return Finding("needed bytes", saved, f"{moved}, {share:.0%} of it {element}", remedy)
 
 
 def _served(site: SiteFacts, total: int) -> int:
-    """The rows for which a product reads the operand that most bytes are of; 0: many, or there is none."""
+    """The rows (or columns) of a product that the operand serves that most bytes are of; 0: many, or there
+    is no product."""
     product = site.product
     if product is None:
         return 0
@@ -226,7 +230,7 @@ _WAYS: tuple[_Rule, ...] = (moves, columns, lookup, sorts, sums_of_pairs)
 """About all that a kernel does: where one speaks, those of causes are silent."""
 _CAUSES: tuple[_Rule, ...] = (
     _unfilled, _many_passes, _busy_units, _needed_bytes, _other_bytes, _vector, _latency, rows,
-    turns, _small_steps, _links,
+    fetches, turns, _small_steps, _links,
 )  # fmt: skip
 """One for each kind of cause."""
 

@@ -133,7 +133,7 @@ def print_advice(out: Console, report: Report) -> None:
     short = short_places(by_line(report.origin_costs))
     if not shown:
         return
-    out.print("what would help (each alone, at most about so much)", style="italic")
+    out.print("what would help (each alone, about so much)", style="italic")
     for number, advice in enumerate(shown, 1):
         share = advice.saved_cycles / max(report.cycles, 1)
         where = _listed([short.get(p, p) for p in advice.places] or list(advice.kernels))

@@ -69,15 +69,17 @@ class _Slabs(ABC):
 
     def _start(self, address: SReg, slot: SReg) -> None:
         b = self._b
-        buffer = b.smuli(slot, self._rows)
-        for piece in self._pieces:
-            hbm = b.saddi(address, piece.hbm_offset)
-            vmem = b.saddi(buffer, piece.vmem_offset)
-            ends = (hbm, vmem) if self._to_vmem else (vmem, hbm)
-            b.emit("dma.start", b.descriptor(piece.descriptor), *ends, self._flag, slot, 0, 0)
+        with b.coming_from(self._window.node.name):
+            buffer = b.smuli(slot, self._rows)
+            for piece in self._pieces:
+                hbm = b.saddi(address, piece.hbm_offset)
+                vmem = b.saddi(buffer, piece.vmem_offset)
+                ends = (hbm, vmem) if self._to_vmem else (vmem, hbm)
+                b.emit("dma.start", b.descriptor(piece.descriptor), *ends, self._flag, slot, 0, 0)
 
     def _wait(self, slot: SReg) -> None:
-        self._b.emit("dma.wait", self._flag, slot)
+        with self._b.coming_from(self._window.node.name):
+            self._b.emit("dma.wait", self._flag, slot)
 
     def _moved(self, slot: SReg, steps: int) -> SReg:
         """The buffer so many further around the ring."""

@@ -160,3 +160,21 @@ def test_import_is_light() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True
     )
     assert done.stdout.split() == ["False", "False"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "MODEL", "--tol", "0.1"], "--expect or --check"),
+        (["eval", "MODEL", "--tol", "0.1"], "give --expect"),
+        (["estimate", "MODEL", "--trace", "t.pb"], "NAME.xplane.pb"),
+        (["opt", "MODEL", "--target", ""], "want CHIP"),
+        (["passes", "MODEL", "--target", ""], "want CHIP"),
+    ],
+)
+def test_options_that_would_do_nothing_are_refused(
+    arguments: list[str], message: str, good: Path
+) -> None:
+    done = tpuc(*(good if word == "MODEL" else word for word in arguments))
+    assert done.returncode == 2
+    assert message in done.stderr

@@ -11,7 +11,7 @@ from runtime.api import DEFAULT_TARGET
 from tpu_sim.isa.chips import load_chip
 from tpuc import tables
 from tpuc.arrays import compare, save_arrays
-from tpuc.commands.judging import Given, judge, print_json, tolerance_of
+from tpuc.commands.judging import Given, check_tolerance, judge, print_json, tolerance_of
 from tpuc.commands.models import made_up, parsed
 from tpuc.commands.terminal import warn_of_f32, warn_of_made_up, working, writable
 
@@ -30,6 +30,7 @@ def evaluate(
     as_json: bool,
 ) -> None:
     """``tpuc eval``: the NumPy evaluator alone."""
+    check_tolerance(tol, is_compared=expect is not None, how="--expect")
     writable(outputs)
     precision = precision or "default"
     module = parsed(model)

@@ -69,6 +69,12 @@ def tolerance_of(given: float | None, precision: str) -> float:
     return given if given is not None else _TOLERANCE.get(precision, _LOOSE_TOLERANCE)
 
 
+def check_tolerance(given: float | None, *, is_compared: bool, how: str) -> None:
+    """Refuse a tolerance of nothing; `how` says what would compare."""
+    if given is not None and not is_compared:
+        raise click.UsageError(f"--tol is for a comparison: give {how}")
+
+
 def judge(differences: list[Difference] | None, tolerance: float, *, quiet: bool) -> None:
     """Print the errors and exit 1 if one is beyond the tolerance."""
     if differences is None:

@@ -30,7 +30,9 @@ def opt(
     if model.endswith(".llo"):
         if style is not None or f64_as_f32:
             raise click.UsageError(f"{model} is LLO: --style and --f64-as-f32 are for HLO")
-        sys.stdout.write(_optimized_llo(model, passes, named_chip(target or DEFAULT_TARGET)))
+        sys.stdout.write(
+            _optimized_llo(model, passes, named_chip(DEFAULT_TARGET if target is None else target))
+        )
         return
     from compiler.driver import optimise, run_passes
     from compiler.hlo.printer import print_module
@@ -45,7 +47,7 @@ def opt(
     warn_of_f32(f64_as_f32)
     if is_changed:
         options = CompileOptions(f64_as_f32=f64_as_f32)
-        topology = named_topology(target or DEFAULT_TARGET)
+        topology = named_topology(DEFAULT_TARGET if target is None else target)
         cores = topology.cores if _is_for_all(module, topology, options) else None
         if names is None:
             optimise(module, topology.chip, options, cores, {})

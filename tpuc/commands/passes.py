@@ -19,7 +19,7 @@ def passes(model: str | None, target: str | None, f64_as_f32: bool, as_json: boo
     from tpuc import pass_tables
 
     # An unknown chip is refused by name, with or without a model.
-    chip = named_chip(target or DEFAULT_TARGET)
+    chip = named_chip(DEFAULT_TARGET if target is None else target)
     timings = None
     if model is not None:
         module = parsed(model)

@@ -18,12 +18,13 @@ from runtime.machines import MachineOptions
 from runtime.report import Report
 from runtime.slice_executable import SliceExecutable
 from runtime.workers import SpreadExecutable, spread_over
+from runtime.xspace import SUFFIX
 from tpu_sim.isa.files import write_whole
 from tpu_sim.jit.host import processor_count
 from tpuc import tables
 from tpuc.arrays import compare, save_arrays
 from tpuc.commands.fitting import fit as find_fitting
-from tpuc.commands.judging import Given, judge, print_json, tolerance_of
+from tpuc.commands.judging import Given, check_tolerance, judge, print_json, tolerance_of
 from tpuc.commands.models import (
     Choices,
     compiled_or_loaded,
@@ -69,11 +70,11 @@ def run(
     context = click.get_current_context(silent=True)
     if checked and machine == "llvm" and context is not None and _is_said(context, "machine"):
         raise click.UsageError("--checked executes on the NumPy machine: not with --machine llvm")
-    writable(trace)
+    writable_trace(trace)
     per_hour = None if prices is None else prices_in(prices, [model])
     listing = _Shown(tables.Listing(top, sort), by, csv_file, per_hour, tokens, as_json)
     listing.check()
-    _comparable(model, expect, check=check)
+    _comparable(model, expect, tol, check=check)
     choice = worker_choice(workers)
     options = MachineOptions(
         machine, threads or processor_count(), checked, max_cycles, not no_cache
@@ -145,7 +146,7 @@ def estimate(
 
     Several targets, with commas between, make a table of how the program scales.
     """
-    writable(trace)
+    writable_trace(trace)
     per_hour = None if prices is None else prices_in(prices, [model])
     listing = _Shown(tables.Listing(top, sort), by, csv_file, per_hour, tokens, as_json)
     listing.check()
@@ -281,8 +282,16 @@ def _write_chakra(executable: Executable, report: Report, folder: str) -> None:
     executable.write_chakra(folder, report)
 
 
-def _comparable(model: str, expect: str | None, *, check: bool) -> None:
+def writable_trace(path: str | None) -> None:
+    """Refuse a trace that cannot be written, or whose name promises what it would not be."""
+    if path is not None and path.endswith(".pb") and not path.endswith(SUFFIX):
+        raise click.UsageError(f"--trace {path}: want NAME{SUFFIX} for xprof, or NAME.json")
+    writable(path)
+
+
+def _comparable(model: str, expect: str | None, tol: float | None, *, check: bool) -> None:
     """Refuse a comparison that cannot be made, before any work."""
+    check_tolerance(tol, is_compared=check or expect is not None, how="--expect or --check")
     if check and expect is not None:
         raise click.UsageError("--check and --expect exclude each other")
     if check and model.endswith(".tpux"):

@@ -83,10 +83,7 @@ class CommandLoop:
         return ""
 
     def _enable(self, rest: str, *, is_enabled: bool = True) -> str:
-        numbers = [_number(word) for word in rest.split()]
-        for one in self.debugger.breakpoints:
-            if not numbers or one.number in numbers:
-                one.is_enabled = is_enabled
+        self.debugger.enable([_number(word) for word in rest.split()], is_enabled=is_enabled)
         return ""
 
     def _step(self, rest: str, *, is_back: bool = False) -> str:

@@ -110,10 +110,22 @@ class Debugger:
         self.breakpoints.append(made)
         return made
 
+    def enable(self, numbers: Sequence[int] = (), *, is_enabled: bool = True) -> None:
+        """Let breakpoints of these numbers, or all, count again, or count no more."""
+        for number in numbers:
+            self._check_number(number)
+        for one in self.breakpoints:
+            if not numbers or one.number in numbers:
+                one.is_enabled = is_enabled
+
+    def _check_number(self, number: int) -> None:
+        if all(one.number != number for one in self.breakpoints):
+            raise DebuggerError(f"no breakpoint {number}")
+
     def delete(self, number: int | None = None) -> None:
         """Forget a breakpoint, or all."""
-        if number is not None and all(b.number != number for b in self.breakpoints):
-            raise DebuggerError(f"no breakpoint {number}")
+        if number is not None:
+            self._check_number(number)
         self.breakpoints = [
             b for b in self.breakpoints if number is not None and b.number != number
         ]

@@ -235,6 +235,8 @@ def test_completion(exe: Executable, arrays: list[npt.NDArray[np.generic]]) -> N
         ("tbreak cycle -1", "counted from 0"),
         ("break {site} step -1", "counted from 0"),
         ("watch", "want an HLO instruction or a range of memory"),
+        ("enable 3", "no breakpoint 3"),
+        ("disable 3", "no breakpoint 3"),
     ],
 )
 def test_what_there_is_not_is_refused_by_name(

@@ -158,6 +158,58 @@ def test_a_product_of_few_rows_is_told_of_a_larger_batch() -> None:
     assert "larger batch" not in _estimate(_dot(1024)).advice[0].remedy
 
 
+def test_a_product_of_few_columns_is_told_of_products_that_share_an_operand() -> None:
+    gate = _entry("""x = f32[65536,512] parameter(0)
+  w = f32[512,4] parameter(1)
+  ROOT r = f32[65536,4] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}""")
+    remedy = _rules(_estimate(gate))["needed bytes"].remedy
+    assert "serves 4 rows of the other operand" in remedy and "share this operand" in remedy
+
+
+LOOKUPS = """HloModule m
+body {
+  state = (s32[], s32[1024], f32[1024,256], f32[256]) parameter(0)
+  i = s32[] get-tuple-element(state), index=0
+  ids = s32[1024] get-tuple-element(state), index=1
+  rows = f32[1024,256] get-tuple-element(state), index=2
+  sum = f32[256] get-tuple-element(state), index=3
+  found = s32[1] dynamic-slice(ids, i), dynamic_slice_sizes={1}
+  place = s32[] reshape(found)
+  zero = s32[] constant(0)
+  row = f32[1,256] dynamic-slice(rows, place, zero), dynamic_slice_sizes={1,256}
+  flat = f32[256] reshape(row)
+  more = f32[256] add(sum, flat)
+  one = s32[] constant(1)
+  next = s32[] add(i, one)
+  ROOT out = (s32[], s32[1024], f32[1024,256], f32[256]) tuple(next, ids, rows, more)
+}
+test {
+  state = (s32[], s32[1024], f32[1024,256], f32[256]) parameter(0)
+  i = s32[] get-tuple-element(state), index=0
+  end = s32[] constant(1024)
+  ROOT r = pred[] compare(i, end), direction=LT
+}
+ENTRY e {
+  ids = s32[1024] parameter(0)
+  rows = f32[1024,256] parameter(1)
+  zero = f32[] constant(0)
+  sum = f32[256] broadcast(zero), dimensions={}
+  i = s32[] constant(0)
+  start = (s32[], s32[1024], f32[1024,256], f32[256]) tuple(i, ids, rows, sum)
+  loop = (s32[], s32[1024], f32[1024,256], f32[256])
+    while(start), condition=test, body=body, metadata={op_name="f/while"}
+  ROOT r = f32[256] get-tuple-element(loop), index=3
+}
+"""
+
+
+def test_lookups_turn_by_turn_are_told_of_one_before_the_loop() -> None:
+    report = _estimate(LOOKUPS)
+    first = report.advice[0]
+    assert first.rule == "fetches of turns" and "x[ids]" in first.remedy
+    assert 0.5 * report.cycles < first.saved_cycles < report.cycles
+
+
 @pytest.mark.slow
 def test_a_sort_is_named_with_its_stages() -> None:
     report = _estimate(

@@ -25,7 +25,7 @@ T.unplotted = (sites) => {
 };
 /* Advice: what it saves, where, why, what to do. */
 T.adviceTable = (advice, most) => T.table([
-  { name: "saves", tip: "each alone, and at most about so much", num: true, value: (a) => a.saved, show: (a) => [h("b", {}, T.share(a.saved / T.main.cycles)), h("br"), h("span", { class: "soft" }, T.short(a.saved))] },
+  { name: "saves", tip: "each alone, and about so much", num: true, value: (a) => a.saved, show: (a) => [h("b", {}, T.share(a.saved / T.main.cycles)), h("br"), h("span", { class: "soft" }, T.short(a.saved))] },
   { name: "where", value: (a) => a.lines[0] || a.sites[0], show: (a) => [(a.lines.length ? a.lines : a.sites.slice(0, 3)).map((n) => h("div", {}, a.lines.length ? T.link(T.shortPlace(n), { line: n }, { title: n }) : T.link(n, { kernel: (T.sites.get(n) || {}).kernel, site: n }))), !a.lines.length && a.sites.length > 3 ? h("span", { class: "soft" }, `${a.sites.length - 3} more`) : ""] },
   { name: "why, and what to do", show: (a) => [h("div", {}, a.why), h("div", { class: "soft" }, "→ " + a.remedy)] },
 ], advice, { most });
