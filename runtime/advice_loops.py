@@ -10,9 +10,8 @@ from tpu_sim.isa.kernel_facts import MODEL_LOOP, OperationFacts
 
 _UNROLLED = 8
 """Turns that are put together for advice: of a recurrence of f32[1024,256] it takes two thirds away."""
-
 _MOSTLY_LATENCY = 2.0
-"""Times that waits take what the bytes do: above, it is the way to HBM and back that costs."""
+"""Times that waits take what the bytes do: above, it is their way to the memory and back that costs."""
 
 
 def loop_of(site: SiteFacts) -> OperationFacts | None:

@@ -7,24 +7,27 @@ each piece's rows are filled up to 128 lanes, and that is what is read, computed
 from __future__ import annotations
 
 import functools
-import math
 
-from compiler.analysis.tiled_layout import next_power_of_two
+from compiler.analysis.tiled_layout import byte_size
+from compiler.hlo.dtypes import BY_NAME
+from compiler.hlo.shape import ArrayShape
 from compiler.partitioner.grid import Dims
-from tpu_sim.isa.geometry import LANES, SUBLANES
 
 _UNSEEN_PADDING = 64 * 1024
 """Bytes of padding of an array that take no time beside a kernel's launch (assumed)."""
 
 
+_BY_WIDTH = {1: (BY_NAME["s8"], 1), 2: (BY_NAME["bf16"], 1), 4: (BY_NAME["f32"], 1)}
+"""By bytes of an element a type of that width, and how many arrays of it there are."""
+_TWO_PLANES = (BY_NAME["f32"], 2)
+
+
 @functools.lru_cache(maxsize=1 << 16)
 def padding(dims: Dims, width: int) -> int:
     """Bytes that an array of `dims` of `width` bytes each has beyond its elements', in default tiles."""
-    rows = dims[-2] if len(dims) > 1 else 1
-    tile = min(SUBLANES * max(1, 4 // width) if width == 1 else SUBLANES, next_power_of_two(rows))
-    columns = dims[-1] if dims else 1
-    plane = -(-rows // tile) * tile * -(-columns // LANES) * LANES
-    return width * math.prod(dims[:-2]) * (plane - rows * columns)
+    dtype, planes = _BY_WIDTH.get(width, _TWO_PLANES)
+    shape = ArrayShape(dtype, dims)
+    return planes * byte_size(shape) - width * shape.element_count
 
 
 def seen_padding(dims: Dims, width: int) -> int:

@@ -20,9 +20,10 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from compiler.passes.sharding.plan_cost import Pricing
-from compiler.sharding.mesh import Axes, DimSharding
+from compiler.sharding.mesh import Axes, DimSharding, Mesh
 from compiler.sharding.propagation import PropagationStep, propagate
 from compiler.sharding.values import ShardedValue
 
@@ -47,7 +48,7 @@ class _State:
     axes: list[list[Axes]]
     is_open: list[list[bool]]
     waiting: list[dict[int, list[tuple[int, DimSharding]]]]
-    meshes: list[object]
+    meshes: list[Mesh | None]
 
     @staticmethod
     def of(values: Sequence[ShardedValue]) -> _State:
@@ -62,7 +63,7 @@ class _State:
         for at, value in enumerate(values):
             value.axes, value.is_open = list(self.axes[at]), list(self.is_open[at])
             value.waiting = dict(self.waiting[at])
-            value.mesh = self.meshes[at]  # type: ignore[assignment]
+            value.mesh = self.meshes[at]
 
 
 def propagate_best(
@@ -124,7 +125,7 @@ class _Search:
             for size in sizes:
                 order = (*turns, size)
                 name = " and then ".join(f"dimensions of {one}" for one in order)
-                if size not in turns and self._try(name, lambda order=order: self._in_turns(order)):  # type: ignore[misc]
+                if size not in turns and self._try(name, partial(self._in_turns, order)):
                     better = order
             if better is None:
                 return
