@@ -9,7 +9,7 @@ its shape. Slots that must lie in the same memory form one set:
                                          and the while's result are one state
     conditional                          operands and branch parameters; branch results and result
     fusion of dynamic-update-slice or    the result overwrites operand 0
-    scatter (kCustom)
+    scatter (kCustom, kScalar)
     fusion with output_to_operand_    results overwrite operands: copy insertion says where that
     aliasing (kCustom)                costs nothing
 """
@@ -63,8 +63,8 @@ def hands_on(loop: HloInstruction, leaf: int) -> bool:
 
 
 def updated_operand(fusion: HloInstruction) -> int | None:
-    """The operand a kCustom fusion overwrites with its result, or None."""
-    if fusion.opcode != "fusion" or fusion.kind != "kCustom":
+    """The operand a fusion overwrites with its result, or None: kCustom ones, elements in SMEM."""
+    if fusion.opcode != "fusion" or fusion.kind not in ("kCustom", "kScalar"):
         return None
     root = fusion.calls.root_instruction
     if not OPCODES[root.opcode].has(Trait.UPDATES):

@@ -21,12 +21,14 @@ def may_overwrite(
 ) -> bool:
     """Whether result array `leaf` of a fusion or copy may lie where the operand lies.
 
-    Scalars in SMEM are read before anything is written. A copy of a place onto itself is nothing.
+    Scalars in SMEM are read before anything is written; of an array there only an element is. A copy of
+    a place onto itself is nothing.
     """
     result = leaves(instr.shape)[leaf]
-    if result.layout is not None and result.layout.memory_space == SMEM:
-        return True
     operand = instr.operands[operand_index].shape
+    if result.layout is not None and result.layout.memory_space == SMEM:
+        is_scalar = isinstance(operand, ArrayShape) and not operand.dims and not result.dims
+        return is_scalar or updated_operand(instr) == operand_index or operand == result
     if instr.opcode == "copy":
         return operand == result
     if updated_operand(instr) is not None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from compiler.analysis import vmem_shares
 from compiler.analysis.aliasing import Slot, SlotSets, hands_on, leaf_count, shared_slots
 from compiler.analysis.buffer_packing import Request
+from compiler.analysis.element_access import is_element_access
 from compiler.analysis.fusion_body import is_carried
 from compiler.analysis.in_place import stores_last
 from compiler.analysis.kernel_vmem import arrangement, held_rows
@@ -253,7 +254,11 @@ def instructions_inside(instr: HloInstruction) -> Iterator[HloInstruction]:
 
 def _has_stages(instr: HloInstruction) -> bool:
     """Whether a kernel of a loop can be stages of one."""
-    if instr.opcode == "copy" or instr.attrs.get("kind") in PLANNED_KINDS:
+    if (
+        instr.opcode == "copy"
+        or is_element_access(instr)
+        or instr.attrs.get("kind") in PLANNED_KINDS
+    ):
         return True
     called = instr.attrs.get("calls")
     return (

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 
 from compiler.analysis.aliasing import leaf_count
 from compiler.analysis.buffer_assignment import Allocation, BufferAssignment
+from compiler.analysis.element_access import is_element_access
 from compiler.analysis.scalar_unit import runs_on_scalar_unit
 from compiler.analysis.trip_count import expected_trips
 from compiler.analysis.unread_starts import is_unread
@@ -95,6 +96,9 @@ class ControlLowering:
         b.emit("sst", 0, smem_word(places[0]), b.sconst(value))
 
     def _fusion(self, instr: HloInstruction) -> None:
+        if is_element_access(instr):
+            self._element(instr)
+            return
         called = instr.calls
         places = [*self._operand_slices(instr), *self._slices(instr)]
         is_scalar = all(p.space == SMEM for p in places)
@@ -102,6 +106,26 @@ class ControlLowering:
             self._scalar_fusion(instr, called)
         else:
             self._kernel(instr)
+
+    def _element(self, instr: HloInstruction) -> None:
+        """Read or write a word of an array in SMEM."""
+        b = self.builder
+        array, *scalars = self._operand_slices(instr)
+        (target,) = self._slices(instr)
+        *new, index = [b.emit("sld", 0, smem_word(place)) for place in scalars]
+        if new:
+            b.emit("sst", index, smem_word(array), *new)
+        else:
+            b.emit("sst", 0, smem_word(target), b.emit("sld", index, smem_word(array)))
+
+    def _copy_words(self, source: Allocation, target: Allocation, count: int) -> None:
+        """Words of SMEM to others."""
+        b = self.builder
+        if count == 1:
+            b.emit("sst", 0, smem_word(target), b.emit("sld", 0, smem_word(source)))
+            return
+        with b.loop(count, "words") as number:
+            b.emit("sst", number, smem_word(target), b.emit("sld", number, smem_word(source)))
 
     def _scalar_fusion(self, instr: HloInstruction, called: HloComputation) -> None:
         b = self.builder
@@ -151,7 +175,8 @@ class ControlLowering:
                 continue
             value = self._address(place)
             if argument.place is BufferPlace.SMEM:
-                value = b.emit("sld", 0, smem_word(place))
+                word = smem_word(place)
+                value = b.sconst(word) if argument.shape.dims else b.emit("sld", 0, word)
             b.emit("sst", 0, argument.index, value)
         for argument, place in zip(interface.results, results, strict=True):
             if argument.place is BufferPlace.VMEM:
@@ -173,8 +198,7 @@ class ControlLowering:
         if not isinstance(instr.shape, ArrayShape):
             raise UnsupportedError(f"%{instr.name}: copy of a tuple; copy its arrays", instr.span)
         if all(p.space == SMEM for p in (*sources, *targets)):
-            b = self.builder
-            b.emit("sst", 0, smem_word(targets[0]), b.emit("sld", 0, smem_word(sources[0])))
+            self._copy_words(sources[0], targets[0], instr.array.element_count)
             return
         self._call_kernel(instr, self._kernel_name(instr), sources, targets)
 

@@ -17,7 +17,7 @@ from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.shape import ArrayShape
 from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import LloKernel, SReg
-from tpu_sim.isa.program import HBM, SMEM, DmaDescriptor
+from tpu_sim.isa.program import HBM, SMEM, VMEM, DmaDescriptor
 
 _LEAST_SHARE = 512
 """Granules: a core copies a quarter of a MiB in a few times what it takes to know that all are through."""
@@ -41,11 +41,12 @@ def lower_copy(
     flag = builder.flag()
     source_address = builder.argument(operand.index)
     target_address = builder.argument(result.index)
-    if operand.place is BufferPlace.SMEM:  # the argument word holds the value itself
-        source_address = builder.sconst(operand.index)
-        descriptor = DmaDescriptor(SMEM, HBM, 1)
+    if operand.place is BufferPlace.SMEM:
+        if not source.dims:  # the argument word holds the value itself
+            source_address = builder.sconst(operand.index)
+        descriptor = DmaDescriptor(SMEM, HBM, source.element_count)
     elif result.place is BufferPlace.SMEM:
-        descriptor = DmaDescriptor(HBM, SMEM, 1)
+        descriptor = DmaDescriptor(HBM, SMEM, source.element_count)
     else:
         granules = hbm_tiling(_physical(source)).total_granules
         granules, first = _share(builder, granules)
@@ -62,6 +63,16 @@ def lower_copy(
     return builder.finish()
 
 
+def move_words(builder: LloBuilder, window: int, word: SReg, count: int, *, to_vmem: bool) -> None:
+    """Words between the start of a window and SMEM, from `word` on; waits until they are there."""
+    spaces = (SMEM, VMEM) if to_vmem else (VMEM, SMEM)
+    descriptor = builder.descriptor(DmaDescriptor(*spaces, count, (), window))
+    flag = builder.flag()
+    places = (word, 0) if to_vmem else (0, word)
+    builder.emit("dma.start", descriptor, *places, flag, 0, 0, 0)
+    builder.emit("dma.wait", flag, 0)
+
+
 def _share(builder: LloBuilder, granules: int) -> tuple[int, SReg]:
     """How many granules each core of the device copies, and the first of those of the core that runs."""
     cores = builder.chip.cores_per_device
@@ -76,10 +87,14 @@ def _between_memories(builder: LloBuilder, operand: Argument, result: Argument) 
     """An array from HBM to where it stays in VMEM, or back, or to another place there."""
     is_in = result.place is BufferPlace.VMEM
     inside, outside = (result, operand) if is_in else (operand, result)
-    if outside.place is BufferPlace.SMEM:
-        raise UnsupportedError(f"kernel {builder.name}: a copy from VMEM to SMEM; copy through HBM")
     rows = held_rows(inside.shape, inside.shape.dims)
     window = builder.window_at(inside.row, "kept", rows)
+    if outside.place is BufferPlace.SMEM:
+        if not inside.shape.dims:
+            raise UnsupportedError(f"kernel {builder.name}: a copy of a scalar in VMEM to SMEM")
+        words = builder.argument(outside.index)
+        move_words(builder, window, words, inside.shape.element_count, to_vmem=is_in)
+        return builder.finish()
     if outside.place is BufferPlace.VMEM:
         return _within_vmem(builder, builder.window_at(outside.row, "source", rows), window, result)
     flag = builder.flag()

@@ -4,7 +4,7 @@ Every array leaf of a fusion's operands, then of its result, is one argument:
 
     in HBM              the granule its buffer starts at
     in VMEM             nothing: the kernel knows the row
-    an operand in SMEM  its value (raw bits)
+    an operand in SMEM  its value (raw bits); of an array the word it starts at
     a result in SMEM    the SMEM word to write it to
 """
 

@@ -37,6 +37,7 @@ from compiler.analysis.windows import Blocks
 from compiler.backend.box_transfer import start_whole
 from compiler.backend.clear import emit_clear
 from compiler.backend.control import NO_CODE, ControlLowering, smem_word
+from compiler.backend.copy import move_words
 from compiler.backend.grid_loop import StepContext
 from compiler.backend.kernel import dot_flops
 from compiler.backend.kernel_library import KernelLibrary
@@ -57,7 +58,7 @@ from compiler.kernels.planning import kernel_plan
 from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import LloKernel, SReg
 from tpu_sim.isa.geometry import GRANULE_BYTES
-from tpu_sim.isa.program import HBM, SMEM, VMEM, DmaDescriptor
+from tpu_sim.isa.program import HBM, SMEM, VMEM
 
 _MOST_ROWS = 0.92  # with what stages keep
 _MOST_INSTRUCTIONS = 64
@@ -373,24 +374,27 @@ class LoopKernel(ControlLowering):
         return self.builder.emit("sld", 0, smem_word(place))
 
     def _from_scalar(self, place: Allocation, array: VmemArray) -> None:
-        """A scalar of SMEM as an array of one element."""
+        """A scalar of SMEM as an array of one element, or an array as it is."""
         b = self.builder
         if array.shape.dtype.bits != 32:
             raise _cannot(self.loop, "a scalar that becomes an array is not of 32 bits")
         b.new_block()
+        if array.shape.dims:
+            self._words(array, place, to_vmem=True)
+            return
         value = b.emit("vsplat", self._word_at(place))
         b.emit("vst", array.window, array.base, 0, 1, value)
         b.new_block()
 
     def _to_scalar(self, array: VmemArray, place: Allocation) -> None:
-        """One word of VMEM to its place in SMEM."""
-        b = self.builder
+        """The word or words of VMEM to their place in SMEM."""
         if array.shape.dtype.bits != 32:
             raise _cannot(self.loop, "a scalar that is computed from arrays is not of 32 bits")
-        flag = b.flag()
-        descriptor = b.descriptor(DmaDescriptor(VMEM, SMEM, 1, (), array.window))
-        b.emit("dma.start", descriptor, 0, b.sconst(smem_word(place)), flag, 0, 0, 0)
-        b.emit("dma.wait", flag, 0)
+        self._words(array, place, to_vmem=False)
+
+    def _words(self, array: VmemArray, place: Allocation, *, to_vmem: bool) -> None:
+        b, count = self.builder, array.shape.element_count
+        move_words(b, array.window, b.sconst(smem_word(place)), count, to_vmem=to_vmem)
         b.new_block()
 
 

@@ -76,7 +76,7 @@ class Level(enum.IntEnum):
     SCHEDULED = 2
 
 
-FUSION_KINDS = ("kLoop", "kInput", "kOutput", "kCustom")
+FUSION_KINDS = ("kLoop", "kInput", "kOutput", "kCustom", "kScalar")
 
 SCHEDULED_OPCODES = frozenset(
     {

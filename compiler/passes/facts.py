@@ -181,6 +181,7 @@ CONTRACTS: Mapping[str, Contract] = {
     "row-alignment": Contract(requires=(BARE_SHAPES, NO_CALLS)),
     "operand-rounding": Contract(requires=(BARE_SHAPES, NO_CALLS)),
     "dimension-order": Contract(requires=(BARE_SHAPES, NO_CALLS, FLAT_TUPLES)),
+    "scalar-arrays": Contract(requires=(BARE_SHAPES, NO_CALLS, FLAT_TUPLES, LANES, S32_INDICES)),
     "fusion": Contract(
         requires=(
             BARE_SHAPES,

@@ -14,6 +14,7 @@ along the last), or in any other way.
 
 from __future__ import annotations
 
+from compiler.analysis.element_access import is_element_access
 from compiler.analysis.lane_costs import is_dear, lane_ops
 from compiler.analysis.scalar_unit import is_scalar_operation
 from compiler.hlo.dtypes import PRED
@@ -156,7 +157,8 @@ def _classify_one(
     if is_variadic_part(instr):
         return FusionNode(instr, Role.REAL, {instr.operands[0]: Access.SAME})
     if not is_fusible(instr):
-        node = FusionNode(instr, Role.FIXED if instr.opcode in _FIXED else Role.CUSTOM)
+        is_fixed = instr.opcode in _FIXED or is_element_access(instr)
+        node = FusionNode(instr, Role.FIXED if is_fixed else Role.CUSTOM)
         node.leaves = dict.fromkeys(_stored_operands(instr), Access.OTHER)
         return node
     node = _gather_leaves(instr, nodes)

@@ -147,6 +147,7 @@ def drop_unused(loop: Instr) -> int:
     initial = loop.operands[0]
     state = emit(initial, "tuple", _kept_shape(initial, kept), [initial.operands[i] for i in kept])
     loop.set_operands([state])
+    remove_dead(initial)
     for end in ends:
         end.shape = state.shape
         end.attrs.pop("sharding", None)

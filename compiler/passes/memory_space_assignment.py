@@ -3,16 +3,21 @@
 In SMEM are rank-0 values of s32, u32, pred and f32 that are made by scalar fusions (all
 operands and results rank 0), are constants, or are carried by while and conditional. Fusions
 read rank-0 operands from SMEM too. Values made by vector kernels, entry parameters and
-results are in HBM; a `copy` stands between the two.
+results are in HBM; a `copy` stands between the two. Arrays of which the scalar unit accesses elements
+(`compiler.analysis.element_access`) are in SMEM as well.
 """
 
 from __future__ import annotations
 
+from compiler.analysis.aliasing import Slot
+from compiler.analysis.element_access import arrays_of_elements, is_element_access
+from compiler.analysis.tiled_layout import memory_space
 from compiler.analysis.window_planner import PLANNED_KINDS
 from compiler.hlo.call_graph import control_computations
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape, Shape, TupleShape, leaves
+from compiler.passes.array_places import move_arrays
 from compiler.passes.context import PassContext
 from compiler.passes.layout_assignment import in_space
 from compiler.rewrite.graph import emit
@@ -23,7 +28,9 @@ _SCALAR_TYPES = frozenset({"s32", "u32", "pred", "f32"})
 
 def assign_memory_spaces(module: HloModule, context: PassContext) -> bool:
     """Place every scalar in SMEM or HBM and insert the copies between."""
-    is_changed = False
+    in_smem = [slot for slot in arrays_of_elements(module) if not _lies_in_smem(slot)]
+    move_arrays(in_smem, SMEM)
+    is_changed = bool(in_smem)
     for computation in control_computations(module):
         is_entry = computation is module.entry
         before = [(instr, instr.shape) for instr in computation]
@@ -37,6 +44,10 @@ def assign_memory_spaces(module: HloModule, context: PassContext) -> bool:
             context.counts["smem"] += sum(_is_smem(leaf) for leaf in leaves(instr.shape))
         is_changed |= before != [(instr, instr.shape) for instr in computation]
     return is_changed
+
+
+def _lies_in_smem(slot: Slot) -> bool:
+    return memory_space(leaves(slot[0].shape)[slot[1]]) == SMEM
 
 
 def is_scalar_shape(shape: Shape) -> bool:
@@ -82,7 +93,12 @@ def _place_result(instr: HloInstruction, *, is_entry: bool) -> None:
     is_carried = OPCODES[instr.opcode].has(Trait.HANDS_STATE) or (
         instr.opcode == "parameter" and not is_entry
     )
-    if is_carried or is_scalar_fusion(instr) or instr.opcode in ("constant", "partition-id"):
+    if (
+        is_carried
+        or is_scalar_fusion(instr)
+        or is_element_access(instr)
+        or instr.opcode in ("constant", "partition-id")
+    ):
         instr.shape = _scalars_to_smem(instr.shape)
     _refresh_shape(instr)
 

@@ -70,6 +70,7 @@ from compiler.passes.pass_manager import FunctionPass, Pass, PassManager, PassTi
 from compiler.passes.port_layout import lay_out_ports
 from compiler.passes.row_alignment import align_rows
 from compiler.passes.running_totals import make_running_totals
+from compiler.passes.scalar_arrays import keep_arrays_in_smem
 from compiler.passes.scatter_canonicalizer import canonicalize_scatters
 from compiler.passes.scheduling import schedule
 from compiler.passes.sharding_propagation import propagate_shardings
@@ -155,6 +156,7 @@ PASSES: dict[str, Pass] = {
         FunctionPass("row-merging", merge_rows),
         FunctionPass("invariant-turns", turn_before_loops),
         FunctionPass("turn-splitting", split_turns),
+        FunctionPass("scalar-arrays", keep_arrays_in_smem),
         FunctionPass("fusion", fuse),
         FunctionPass("wrap-fusions", wrap_fusions),
         FunctionPass("layout-assignment", assign_layouts, Level.LAYOUT_ASSIGNED),
@@ -246,6 +248,7 @@ PIPELINE: tuple[str, ...] = (
     "dce",
     "invariant-turns",
     "turn-splitting",
+    "scalar-arrays",
     "fusion",
     "wrap-fusions",
     "layout-assignment",
@@ -377,6 +380,10 @@ MUST_PRECEDE: tuple[Edge, ...] = (  # besides `facts.order_of_facts`
     ("invariant-turns", "turn-splitting", "one turn before a loop is split as any other"),
     ("dimension-order", "turn-splitting", "it leaves transposes between two orders"),
     ("turn-splitting", "fusion", "the turned array is stored between two kernels"),
+    ("gather-canonicalizer", "scalar-arrays", "a gather of one element is a slice"),
+    ("scatter-canonicalizer", "scalar-arrays", "a scatter of one element is an update"),
+    ("algebraic-simplifier", "scalar-arrays", "it knows nothing of copies and elements in SMEM"),
+    ("scalar-arrays", "fusion", "elements are read by the scalar unit, not by fusions"),
     ("dot-canonicalizer", "fusion", "an epilogue is fused when it has the canonical dimensions"),
     ("row-merging", "fusion", "a kernel's dot has one dimension of rows"),
     ("algebraic-simplifier", "fusion", "reshapes between operations keep them apart"),
