@@ -139,7 +139,8 @@ def ufunc(function: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict
     if any(isinstance(x, Tracer) for x in inputs):
         return NotImplemented  # it is part of what is traced
     if kwargs.get("out") is not None or method == "at":
-        raise _never_changed(function.__name__)
+        suffix = ".at" if method == "at" else ""
+        raise _never_changed(function.__name__ + suffix)
     if method == "__call__":
         _expect_scalars_fit(inputs)
     called = function if method == "__call__" else getattr(function, method)

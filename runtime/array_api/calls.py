@@ -21,6 +21,9 @@ from runtime.array_api.types import known_dtype
 from runtime.buffer import Array
 from runtime.client import Device, device_for
 
+_UFUNC_METHODS = ("accumulate", "at", "outer", "reduce", "reduceat")
+"""What a ufunc of two arguments has beside the call."""
+
 
 def lifted(function: Callable[..., Any]) -> Callable[..., Any]:
     """The same function for arguments without arrays of tpuc's too: it computes on the chip all the same."""
@@ -32,6 +35,9 @@ def lifted(function: Callable[..., Any]) -> Callable[..., Any]:
         args, kwargs = with_arrays(args, kwargs)
         return function(*args, **kwargs)
 
+    if isinstance(function, np.ufunc) and (function.nin, function.nout) == (2, 1):
+        for method in _UFUNC_METHODS:
+            setattr(call, method, lifted(getattr(function, method)))
     return call
 
 

@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from compiler.diagnostics import UnsupportedError
 from compiler.frontends.numpy.methods import ArrayMethods
+from runtime.array_api.calls import on_arrays
 from runtime.array_api.creation import asarray
 
 NUMPYS_OWN = (
@@ -42,6 +44,35 @@ class _Grid:
 
 
 mgrid, ogrid = _Grid(np.mgrid), _Grid(np.ogrid)
+
+
+class _Joined:
+    """`r_` or `c_`: slices, numbers and arrays of a key, joined along the first axis or as columns."""
+
+    def __init__(self, join: Callable[[list[Any]], Any]) -> None:
+        self._join = join
+
+    def __getitem__(self, key: Any) -> Any:
+        parts = key if isinstance(key, tuple) else (key,)
+        if any(isinstance(part, str) for part in parts):
+            raise UnsupportedError("r_ and c_ with directions in words: write xp.concatenate(..)")
+        return self._join([self._part(part) for part in parts])
+
+    def _part(self, part: Any) -> Any:
+        if isinstance(part, slice):
+            return asarray(np.r_[part])
+        return on_arrays(np.atleast_1d, asarray(part))
+
+
+def _in_a_row(parts: list[Any]) -> Any:
+    return on_arrays(np.concatenate, parts)
+
+
+def _as_columns(parts: list[Any]) -> Any:
+    return on_arrays(np.column_stack, parts)
+
+
+r_, c_ = _Joined(_in_a_row), _Joined(_as_columns)
 
 
 def indices(dimensions: Sequence[int], dtype: Any = None, sparse: bool = False) -> Any:

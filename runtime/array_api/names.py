@@ -28,7 +28,7 @@ _OWN: dict[ModuleType, tuple[str, ...]] = {
         "zeros", "zeros_like",
     ),
     helpers: (
-        "diag_indices", "fromfunction", "indices", "mgrid", "ndarray", "ogrid",
+        "c_", "diag_indices", "fromfunction", "indices", "mgrid", "ndarray", "ogrid", "r_",
         "tril_indices", "triu_indices",
     ),
     ordering: ("argsort", "broadcast_arrays", "clip", "meshgrid", "sort"),

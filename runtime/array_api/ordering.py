@@ -7,8 +7,12 @@ from typing import Any
 import numpy as np
 
 from compiler.frontends.numpy import reductions as rules
+from compiler.frontends.numpy.errors import BadValueError
 from runtime.array_api.calls import apply, on_arrays
 from runtime.array_api.creation import asarray
+
+_KINDS = ("quicksort", "mergesort", "heapsort", "stable")
+"""What NumPy calls ways to sort."""
 
 
 def _sorted(x: Any, axis: int | None, descending: bool) -> Any:
@@ -19,15 +23,37 @@ def _order(x: Any, axis: int | None, descending: bool) -> Any:
     return apply(rules.argsort, x, axis, descending=descending)
 
 
-def sort(x: Any, /, axis: int | None = -1, *, descending: bool = False, stable: bool = True) -> Any:
-    """Ascending, NaN last; or descending, NaN first. Always stable."""
+def _check_kind(kind: str | None) -> None:
+    """ValueError for a sort that NumPy does not have."""
+    if kind is not None and kind not in _KINDS:
+        raise BadValueError(f"sort kind must be one of {', '.join(_KINDS)}, not {kind!r}")
+
+
+def sort(
+    x: Any,
+    /,
+    axis: int | None = -1,
+    kind: str | None = None,
+    *,
+    descending: bool = False,
+    stable: bool | None = True,
+) -> Any:
+    """Ascending, NaN last; or descending, NaN first. Always stable, whatever NumPy's `kind` asks for."""
+    _check_kind(kind)
     return on_arrays(_sorted, x, axis, bool(descending))
 
 
 def argsort(
-    x: Any, /, axis: int | None = -1, *, descending: bool = False, stable: bool = True
+    x: Any,
+    /,
+    axis: int | None = -1,
+    kind: str | None = None,
+    *,
+    descending: bool = False,
+    stable: bool | None = True,
 ) -> Any:
     """The positions of the elements in the order of `sort`. Always stable."""
+    _check_kind(kind)
     return on_arrays(_order, x, axis, bool(descending))
 
 

@@ -175,9 +175,12 @@ def bincount(
     x: Any, weights: Any = None, minlength: int = 0, *, length: Size = None, size: Size = None
 ) -> Any:
     """How often each number is there, or the sums of their weights: of `length` (or `size`) numbers, larger
-    ones left out, or of as many as the largest needs."""
+    ones left out, or of as many as the largest needs. A `minlength` that covers the element type says how
+    many, too."""
     array = asarray(x)
     stated = length if size is None else size
+    if stated is None:
+        stated = integer_rules.counted_length(array.dtype, minlength)
     if stated is None:
         _size("bincount", None, 0)
         largest = int(np.max(array)) if array.size else -1

@@ -13,8 +13,8 @@ import numpy as np
 from compiler.diagnostics import CompileError
 from compiler.frontends.numpy.control import while_loop
 from compiler.frontends.numpy.errors import BadTypeError
-from compiler.frontends.numpy.ops import as_number, promoted, traced, unary
-from compiler.frontends.numpy.tracer import Rule, Trace
+from compiler.frontends.numpy.ops import as_number, as_tracer, promoted, traced, unary
+from compiler.frontends.numpy.tracer import Rule, Trace, unsupported_function
 
 
 def _two_integers(trace: Trace, name: str, a: Any, b: Any) -> tuple[Any, Any]:
@@ -126,6 +126,20 @@ def counted(trace: Trace, x: Any, weights: Any, length: int) -> Any:
     return totals.at[outside].add(given) if places.size else totals
 
 
+def counted_length(dtype: np.dtype[Any], minlength: int) -> int | None:
+    """The results of `np.bincount` whatever the values are: where `minlength` covers the element type."""
+    largest = 1 if dtype == np.bool_ else np.iinfo(dtype).max if dtype.kind in "iu" else minlength
+    return minlength if minlength > largest else None
+
+
+def _bincount(trace: Trace, x: Any, /, weights: Any = None, minlength: int = 0) -> Any:
+    places = as_tracer(trace, x)
+    length = counted_length(places.dtype, minlength)
+    if length is None:
+        raise unsupported_function("np.bincount")
+    return counted(trace, places, weights, length)
+
+
 def _block(trace: Trace, arrays: Any) -> Any:
     """Nested lists: the innermost are joined along the last axis."""
 
@@ -153,6 +167,7 @@ INTEGER_UFUNCS: dict[np.ufunc, Rule] = {np.gcd: gcd, np.lcm: lcm}
 if hasattr(np, "bitwise_count"):
     INTEGER_UFUNCS[np.bitwise_count] = _bitwise_count
 INTEGER_FUNCTIONS: dict[object, Rule] = {
+    np.bincount: _bincount,
     np.block: _block,
     np.packbits: _packbits,
     np.ravel_multi_index: _ravel_multi_index,
