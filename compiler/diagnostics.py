@@ -6,6 +6,7 @@ Every error the compiler raises for a user's input is a `CompileError`; a Python
 
 from __future__ import annotations
 
+import linecache
 import re
 import sys
 from bisect import bisect_right
@@ -21,9 +22,31 @@ def users_frame() -> tuple[FrameType | None, int]:
     """The innermost frame outside of tpuc and NumPy, and how many frames it lies above the caller's: where in
     the user's program this happens."""
     frame, count = sys._getframe(1).f_back, 1
-    while frame is not None and str(frame.f_globals.get("__name__", "")).split(".")[0] in _OURS:
+    while frame is not None and _is_ours(frame):
         frame, count = frame.f_back, count + 1
     return frame, count
+
+
+def _is_ours(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__", "")).split(".")[0] in _OURS
+
+
+def note_users_line(error: BaseException) -> None:
+    """Add to an error that passes through here where in the user's program it was raised, and what NumPy
+    put a message of its own before. What was raised outside of the user's program gets no place."""
+    hidden = error.__cause__ or error.__context__
+    if isinstance(hidden, CompileError) and not isinstance(error, CompileError):
+        error.add_note(hidden.message)
+    place, step = None, error.__traceback__
+    while step is not None:
+        code, is_installed = step.tb_frame.f_code, "-packages" in step.tb_frame.f_code.co_filename
+        if not _is_ours(step.tb_frame) and (place is None or not is_installed):
+            place = code, step.tb_lineno
+        step = step.tb_next
+    if place is not None:
+        code, number = place
+        line = linecache.getline(code.co_filename, number).strip()
+        error.add_note(f"at {code.co_filename}:{number}, in {code.co_name}: {line}".rstrip(": "))
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 from compiler.diagnostics import CompileError
+from compiler.frontends.numpy.errors import BadTypeError
 from compiler.frontends.numpy.promotion import OperandType
 from compiler.frontends.numpy.pytree import TreeDef, flatten
 from compiler.frontends.numpy.tracing import abstract_type
@@ -45,10 +46,25 @@ class SignatureKey:
         return moved[0] if moved else "nothing differs"
 
     def _paths(self) -> list[str]:
-        paths = []
-        for name, child in zip(self.names, self.tree.children, strict=True):
-            paths += [name + "".join(f"[{key}]" for key in path) for path in child.paths()]
-        return paths
+        return _paths(self.names, self.tree)
+
+
+def _paths(names: Sequence[str], tree: TreeDef) -> list[str]:
+    """What the leaves of arguments are called: ``params[w][0]``."""
+    paths = []
+    for name, child in zip(names, tree.children, strict=True):
+        paths += [name + "".join(f"[{key}]" for key in path) for path in child.paths()]
+    return paths
+
+
+def _types(names: Sequence[str], tree: TreeDef, leaves: Sequence[object]) -> list[OperandType]:
+    """The types of arguments on the device; the error for one that is no array names it."""
+    types: list[OperandType] = []
+    try:
+        types.extend(map(abstract_type, leaves))
+    except BadTypeError as error:
+        raise BadTypeError(f"{_paths(names, tree)[len(types)]}: {error.message}") from None
+    return types
 
 
 def _kind(key: LeafKey) -> str:
@@ -95,12 +111,12 @@ class CallSignature:
         if not kwargs and len(args) == len(self._positional):
             bound = dict(zip(self._positional, args, strict=True))
         else:  # defaults stay the function's own affair
-            bound = dict(self._signature.bind(*args, **kwargs).arguments)
+            bound = self._by_name(args, kwargs)
         statics = {k: v for k, v in bound.items() if k in self.static}
         names = tuple(k for k in bound if k not in self.static)
         arguments = tuple(bound[name] for name in names)
         leaves, tree = flatten(arguments)
-        types = [abstract_type(leaf) for leaf in leaves]
+        types = _types(names, tree, leaves)
         kinds = tuple(
             (tuple(getattr(leaf, "shape", ())), type.dtype, type.is_weak)
             for leaf, type in zip(leaves, types, strict=True)
@@ -108,6 +124,16 @@ class CallSignature:
         keys = tuple(_static_key(name, statics[name]) for name in sorted(statics))
         key = SignatureKey(keys, names, tree, kinds, placement(leaves))
         return BoundCall(key, arguments, statics, leaves, types)
+
+    def _by_name(self, args: Sequence[object], kwargs: dict[str, object]) -> dict[str, object]:
+        try:
+            return dict(self._signature.bind(*args, **kwargs).arguments)
+        except TypeError as error:
+            raise TypeError(f"{self}: {error}") from None
+
+    def __str__(self) -> str:
+        """The function with its parameters, for errors."""
+        return f"{getattr(self._function, '__name__', 'function')}{self._signature}"
 
     def apply(self, function: Callable[..., object], arguments: dict[str, object]) -> object:
         """Call the function with arguments by parameter name, as `bind` takes them apart."""
@@ -120,15 +146,16 @@ class CallSignature:
         """The parameters of these names and positions; ValueError for one that there is not."""
         order = list(self._order)
         for name in sorted(set(names) - set(order)):
-            message = f"{what} argument {name!r} is no parameter of {self._function}"
+            message = f"{what} argument {name!r} is no parameter of {self}"
             raise ValueError(message)
         for position in positions:
             if not -len(order) <= position < len(order):
-                message = (
-                    f"{what} argument {position}: {self._function} has {len(order)} parameters"
-                )
+                message = f"{what} argument {position}: {self} has {len(order)} parameters"
                 raise ValueError(message)
         return frozenset((*names, *(order[position] for position in positions)))
+
+
+_HASHABLE = "pass a tuple for a list, or an array as an argument that is not static"
 
 
 def _static_key(name: str, value: object) -> StaticKey:
@@ -136,7 +163,9 @@ def _static_key(name: str, value: object) -> StaticKey:
     try:
         hash(value)
     except TypeError as error:
-        raise CompileError(f"static argument {name!r} must be hashable: {error}") from error
+        raise CompileError(
+            f"static argument {name!r} must be hashable: {error}; {_HASHABLE}"
+        ) from error
     return name, type(value), value
 
 

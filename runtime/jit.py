@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from types import MethodType
 from typing import Any, TypeVar, overload
 
+from compiler.diagnostics import note_users_line
 from compiler.frontends.numpy.donation import donate
 from compiler.frontends.numpy.tracer import open_trace
 from compiler.frontends.numpy.tracing import trace
@@ -100,7 +101,11 @@ class JitFunction:
 
         function.__name__ = getattr(self.function, "__name__", "function")
         with meshes_of_constraints() as meshes:
-            module, in_tree, out_tree = trace(function, call.arguments, names)
+            try:
+                module, in_tree, out_tree = trace(function, call.arguments, names)
+            except Exception as error:
+                note_users_line(error)
+                raise
         given_up = [i for i, name in enumerate(names) if name in self._donated]
         donate(module, in_tree, given_up)
         placing = self.shardings.place(module, call.arguments, out_tree, meshes)

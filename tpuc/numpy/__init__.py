@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from runtime.array_api.names import main_names
 from tpuc.numpy import fft, linalg
 
@@ -22,10 +24,26 @@ _NAMES = main_names()
 __all__ = ["fft", "linalg", *(name for name in _NAMES if not name.startswith("__"))]
 
 
+_ELSEWHERE = {
+    "polynomial": "polyval, polyfit, polyadd and others are functions here",
+    "poly1d": "polyval, polyfit, polyadd and others are functions here",
+    "random": "tpuc.random has random numbers, with keys as in jax.random",
+}
+"""Where else there is what NumPy has under a name."""
+
+
+def _advice(name: str) -> str:
+    """What to write for a name that NumPy has."""
+    if name in _ELSEWHERE:
+        return f"; {_ELSEWHERE[name]}"
+    is_numpys = not name.startswith("_") and hasattr(np, name)
+    return "; NumPy's own takes what np.asarray(x) copies to the host" if is_numpys else ""
+
+
 def __getattr__(name: str) -> Any:
     if name in _NAMES:
         return _NAMES[name]
-    message = f"module 'tpuc.numpy' has no attribute {name!r}"
+    message = f"module 'tpuc.numpy' has no attribute {name!r}{_advice(name)}"
     raise AttributeError(message)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from compiler.diagnostics import CompileError, UnsupportedError
-from compiler.frontends.numpy.errors import BadAxisError, BadValueError
+from compiler.frontends.numpy.errors import BadAxisError, BadTypeError, BadValueError
 from compiler.frontends.numpy.ops import (
     ON_BOOLEANS,
     as_tracer,
@@ -49,7 +49,12 @@ _BOOL = np.dtype(np.bool_)
 
 
 def normal_axis(axis: int, rank: int) -> int:
-    """A non-negative axis; CompileError when out of range."""
+    """A non-negative axis; CompileError when out of range or an array."""
+    if np.ndim(axis):
+        raise BadTypeError(
+            f"axis must be an integer, not {axis!r}; several arrays are one argument, a list: "
+            "np.concatenate([x, y])"
+        )
     position = operator.index(axis)
     if not -rank <= position < rank:
         raise BadAxisError(position, rank)

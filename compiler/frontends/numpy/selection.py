@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from compiler.diagnostics import CompileError, UnsupportedError
+from compiler.diagnostics import CompileError, UnsupportedError, users_frame
 from compiler.frontends.numpy.errors import BadIndexError
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.keys import instruction_key
@@ -34,13 +34,17 @@ def is_unknown_mask(key: object) -> bool:
 class Selection(NDArrayOperatorsMixin):
     """The elements (or rows, of a mask of fewer dimensions) of `array` where `mask` holds."""
 
-    __slots__ = ("array", "mask")
+    __slots__ = ("_made", "array", "mask")
 
     def __init__(self, array: Any, mask: Any) -> None:
         if array.shape[: mask.ndim] != mask.shape:
             raise BadIndexError(f"x[mask]: a mask {mask!r} of {array!r}; want x's first dimensions")
         self.array = array
         self.mask = mask
+        frame, _ = users_frame()
+        self._made = (
+            f" (x[mask] is made in {frame.f_code.co_filename}:{frame.f_lineno})" if frame else ""
+        )
 
     @property
     def dtype(self) -> np.dtype[np.generic]:
@@ -140,7 +144,7 @@ class Selection(NDArrayOperatorsMixin):
     def _refuse(self, use: str) -> NoReturn:
         raise UnsupportedError(
             f"{use} of x[mask]: the number of elements is unknown; use np.where, where=mask, or "
-            "tpuc.numpy.extract(.., size=)"
+            f"tpuc.numpy.extract(.., size=){self._made}"
         )
 
     def __getattr__(self, name: str) -> NoReturn:

@@ -42,7 +42,8 @@ Dims = int | Sequence[int]
 
 
 def _dims(shape: Dims) -> tuple[int, ...]:
-    return tuple(int(n) for n in shape) if isinstance(shape, Sequence) else (int(shape),)
+    extents = shape if isinstance(shape, Sequence) else (shape,)
+    return tuple(operator.index(n) for n in extents)
 
 
 def reshape_(

@@ -94,7 +94,10 @@ class Trace:
 
     def _expect_open(self, name: str) -> None:
         if not self.is_open:
-            raise CompileError(f"{name}: this array belongs to a trace that has ended")
+            raise CompileError(
+                f"{name}: this array belongs to a trace that has ended, so it has no value any more: "
+                "return it from the function that is traced, do not keep it in a variable outside"
+            )
 
     def _all_lifted(self, tree: Any) -> Any:
         """Arguments in which every traced array is one of this trace."""
@@ -318,13 +321,20 @@ class Tracer(ChangingArray):
         raise self._has_no_value("int()", "use .astype")
 
     def __float__(self) -> float:
-        raise self._has_no_value("float(), or a function of math's", "use .astype, np.sqrt, ...")
+        raise self._has_no_value(
+            "float(), a function of math's, or storing it in an array that NumPy made on the host",
+            "use .astype, np.sqrt, ...; for an array to store in, tpuc.numpy.zeros or np.zeros_like",
+        )
 
     def __complex__(self) -> complex:
         raise self._has_no_value("complex()", "use .astype")
 
     def __index__(self) -> int:
-        raise self._has_no_value("a Python index or size", "pass it as a static argument")
+        raise self._has_no_value(
+            "a Python index, size or number of turns",
+            "pass it as a static argument (static_argnames), or use np.take, tpuc.lax.fori_loop, or a mask "
+            "of np.arange(size) < n",
+        )
 
     def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
         raise self._has_no_value(
@@ -338,9 +348,13 @@ class Tracer(ChangingArray):
             raise self._has_no_value("a formatted text", "return the array, and print it outside")
         return repr(self)
 
-    def item(self) -> NoReturn:
+    def item(self, *_: object) -> NoReturn:
         """Refused: there is no value."""
         raise self._has_no_value("item()", "return the array instead")
+
+    def tolist(self) -> NoReturn:
+        """Refused: there are no values."""
+        raise self._has_no_value("tolist()", "list(x) has its rows as arrays, or return the array")
 
     def _has_no_value(self, use: str, advice: str) -> CompileError:
         return UnknownValueError(

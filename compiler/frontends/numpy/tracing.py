@@ -105,13 +105,24 @@ def trace(
         arguments = unflatten(in_tree, tracers)
         assert isinstance(arguments, tuple)
         results, out_tree = flatten(function(*arguments))
-        outputs = [as_tracer(current, result).instr for result in results]
+        outputs = [_result(current, result).instr for result in results]
     root = outputs[0] if out_tree == LEAF else builder.tuple(outputs)
     builder.computation.root = root
     remove_unneeded(builder.computation)
     module = builder.build_entry(root)
     _drop_derivative_rules(module)
     return module, in_tree, out_tree
+
+
+def _result(trace: Trace, result: object) -> Tracer:
+    """A leaf of what the function returns."""
+    try:
+        return as_tracer(trace, result)
+    except BadTypeError:
+        raise BadTypeError(
+            f"the function returns {result!r} of type {type(result).__name__}: want an array, a number, or a "
+            "tree of them"
+        ) from None
 
 
 def _drop_derivative_rules(module: HloModule) -> None:
@@ -143,7 +154,10 @@ def abstract_type(leaf: object) -> OperandType:
     dtype = getattr(leaf, "dtype", None)
     if dtype is None or not hasattr(leaf, "shape"):
         kind = type(leaf).__name__
-        raise BadTypeError(f"argument of type {kind}: want an array, a number, or a tree of them")
+        raise BadTypeError(
+            f"argument of type {kind}: want an array, a number, or a tree of them; what the program is made "
+            "for is a static argument: tpuc.jit(static_argnames=..)"
+        )
     if isinstance(leaf, ArrayMethods):  # it is on the device, or will be
         return OperandType(np.dtype(dtype), is_weak=False)
     return OperandType(device_dtype(dtype, warns=True), is_weak=False)
