@@ -4,7 +4,8 @@ Rounds of a generator of random bits, steps of a series or of Newton's method: s
 arrays on through memory in every trip, and what makes them and what reads them are kernels of
 their own. Written out it fuses with both, and what a trip takes from a table or a counter is a
 constant. Only operations on elements may touch large arrays: a neighbour's value would be computed
-over and over once all trips are one kernel.
+over and over once all trips are one kernel. A loop that looks up places which its elements say stays: written
+out, each of them would be a kernel of its own, and a loop has such arrays in SMEM (`scalar_arrays`).
 """
 
 from __future__ import annotations
@@ -55,8 +56,38 @@ def _trips(loop: Instr) -> int | None:
     trips = trip_count(loop)
     if trips is None or trips > MOST_TRIPS:
         return None
+    if not _places_are_known(loop):
+        return None
     operations = sum(i.opcode not in _FREE for i in body)
     return trips if trips * operations <= MOST_OPERATIONS else None
+
+
+def _places_are_known(loop: Instr) -> bool:
+    """Whether slices start where counters and constants say, which are numbers once trips are written out."""
+    first, body = loop.operands[0].operands, loop.body
+    numbers = {n for n, value in enumerate(first) if value.opcode == "constant"}
+    while True:
+        known = _known(body, numbers)
+        kept = {n for n in numbers if body.root_instruction.operands[n] in known}
+        if kept == numbers:
+            break
+        numbers = kept
+    cuts = (i for i in body if OPCODES[i.opcode].has(Trait.BOX) and i.operands[0].array.dims)
+    return all(o in known for i in cuts for o in i.operands[-i.operands[0].array.rank :])
+
+
+def _known(body: HloComputation, numbers: set[int]) -> set[Instr]:
+    """What follows from some elements of the state and constants."""
+    known: set[Instr] = set()
+    for instr in body:
+        is_taken = instr.opcode == "get-tuple-element" and instr.operands[0] is body.parameters[0]
+        if is_taken:
+            is_known = instr.index in numbers
+        else:
+            is_known = instr.opcode != "parameter" and all(o in known for o in instr.operands)
+        if is_known:
+            known.add(instr)
+    return known
 
 
 def _is_arithmetic(body: HloComputation) -> bool:
