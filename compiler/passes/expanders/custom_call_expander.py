@@ -14,13 +14,14 @@ from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.shape import ArrayShape, TupleShape, leaves
 from compiler.hlo.topk_calls import comparator_of, reduced_dimension
 from compiler.passes.context import PassContext
-from compiler.passes.expanders.driver import expand
+from compiler.passes.expanders.driver import Expansion, expand
 from compiler.passes.expanders.eigen import hermitian_eigen
 from compiler.passes.expanders.factorizations import (
     lu_decomposition,
     product_of_reflectors,
     qr_decomposition,
 )
+from compiler.passes.expanders.first_of_sort import first_of_sort
 from compiler.passes.expanders.lapack import lapack_results, results_as_declared
 from compiler.passes.expanders.linear_algebra import working
 from compiler.passes.expanders.topk_expander import MAX_K
@@ -43,9 +44,16 @@ _HOST_LIBRARIES = ("lapack_", "blas_", "cusolver", "cublas", "hipsolver", "hipbl
 
 
 def expand_custom_calls(module: HloModule, context: PassContext) -> bool:
-    """Expand every custom call of a known target, and `topk` of many elements."""
-    topk = partial(expand_topk, chip=context.chip)
-    return expand(module, context, {"custom-call": expand_custom_call, "topk": topk})
+    """Expand every custom call of a known target, `topk` of many elements, and sorts that are a `topk`."""
+    chip = context.chip
+    topk = partial(expand_topk, chip=chip)
+    first = partial(first_of_sort, is_cheaper=lambda found: _way(found, chip) is not None)
+    table: dict[str, Expansion] = {
+        "custom-call": expand_custom_call,
+        "topk": topk,
+        "sort": first,
+    }
+    return expand(module, context, table)
 
 
 def expand_custom_call(instr: Instr) -> Instr | None:
@@ -140,20 +148,30 @@ def expand_topk(instr: Instr, chip: Chip) -> Instr | None:
     is_largest = instr.largest
     if operand.array.dtype == PRED:
         return _topk_of_flags(instr)
-    room = int(vmem_shares.SORTED_PARTS * chip.vmem_bytes)
-    by_rounds = is_largest and 0 < k <= MAX_K and _saves_by_rounds(instr, room, chip)
-    if not by_rounds and can_halve(instr, room) and _saves_sorting(instr, chip):
-        return topk_by_halving(instr, room)
-    if can_group(instr) and (saves_rounds if by_rounds else _saves_rows)(instr, chip):
-        return topk_by_groups(instr)
-    if by_rounds:
-        return None
+    way = _way(instr, chip)
+    if way is not None:
+        return way(instr)
     e = Emitter.at(instr)
     dim = operand.array.rank - 1
     place = e.positions(operand.array.dims, dim)
     comparator = _total_order(e, operand.array, is_descending=is_largest)
     ordered = e.sort((operand, place), dim, comparator, stable=True)
     return e.tuple([e.part(e.get_tuple_element(ordered, i), dim, 0, k) for i in (0, 1)])
+
+
+def _way(instr: Instr, chip: Chip) -> Callable[[Instr], Instr | None] | None:
+    """How a topk is made; None where that is a sort. Rounds of maximum are made later (`topk_expander`)."""
+    room, k = int(vmem_shares.SORTED_PARTS * chip.vmem_bytes), instr.k
+    by_rounds = instr.largest and 0 < k <= MAX_K and _saves_by_rounds(instr, room, chip)
+    if not by_rounds and can_halve(instr, room) and _saves_sorting(instr, chip):
+        return partial(topk_by_halving, room=room)
+    if can_group(instr) and (saves_rounds if by_rounds else _saves_rows)(instr, chip):
+        return topk_by_groups
+    return _leave if by_rounds else None
+
+
+def _leave(_: Instr) -> None:
+    """For the pass that makes rounds."""
 
 
 def _saves_sorting(instr: Instr, chip: Chip) -> bool:

@@ -1,4 +1,4 @@
 """Sorts as `network-sort`, whose kernel has whole lines in VMEM.
 
-To be imported from outside: `kernels`, `shapes`.
+To be imported from outside: `kernels`, `keys`, `shapes`.
 """

@@ -64,7 +64,7 @@ class _Sort:
         self.places = {
             number
             for number, operand in enumerate(instr.operands)
-            if number not in self.of_key and _is_place(operand, dim)
+            if number not in self.of_key and is_place(operand, dim)
         }
         self.carried = [
             number
@@ -144,10 +144,10 @@ class _Sort:
         return e.cast(words, dtype) if number in self.places else of_words(e, words, dtype)
 
 
-def _is_place(operand: Instr, dim: int) -> bool:
+def is_place(operand: Instr, dim: int) -> bool:
     """Whether an array holds, as numbers, the places along a dimension."""
     if operand.opcode == "broadcast" and operand.operands[0].array.rank == 1:
-        return operand.dimensions == (dim,) and _is_place(operand.operands[0], 0)
+        return operand.dimensions == (dim,) and is_place(operand.operands[0], 0)
     dtype = operand.array.dtype
     is_exact = dtype.is_integer and operand.array.dims[dim] <= 1 << (dtype.bits - dtype.is_signed)
     return operand.opcode == "iota" and operand.iota_dimension == dim and is_exact
