@@ -11,6 +11,7 @@ from compiler.passes.fusion_roles import is_by_element
 from compiler.rewrite import make
 from compiler.rewrite.emitter import Emitter
 from compiler.rewrite.graph import emit
+from tpu_sim.isa.geometry import SUBLANES
 
 Instr = HloInstruction
 
@@ -23,7 +24,7 @@ def in_groups(e: Emitter, rows: Instr, fill: int | float) -> Instr:
     """Rows `[rows, n]` that `come_from_product` as `[groups, rows, 128]`, `fill` behind their ends."""
     size = rows.array.dims[1]
     made = _Split(e, rows.array.dims).of(rows)
-    if size % GROUP == 0:
+    if made.array.dims[0] * GROUP == size:
         return made
     group, lane = (e.positions(made.array.dims, d) for d in (0, 2))
     place = e.add(e.multiply(group, e.like(group, GROUP)), lane)
@@ -55,7 +56,8 @@ class _Split:
     def __init__(self, e: Emitter, dims: tuple[int, ...]) -> None:
         self._e = e
         self._dims = dims
-        self._count = -(-dims[1] // GROUP)
+        # whole tiles of what says one thing of each group
+        self._count = -(-dims[1] // (GROUP * SUBLANES)) * SUBLANES
         self._whole = (self._count, dims[0], GROUP)
         self._made: dict[Instr, Instr] = {}
 
