@@ -15,6 +15,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from types import FrameType
 
+from tpu_sim.isa.errors import TpucError
+
+NO_FILE = "<text>"
+"""What is named as the file of a text that came without one."""
 _OURS = ("numpy", "runtime", "compiler", "tpuc", "contextlib", "functools")
 
 
@@ -90,7 +94,7 @@ class SourceText:
         return SourceSpan(self.file, number, offset - start + 1, line)
 
 
-class CompileError(Exception):
+class CompileError(TpucError):
     """A user's input cannot be compiled: `message`, and where (`span`) when known."""
 
     def __init__(self, message: str, span: SourceSpan | None = None) -> None:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import math
+import re
 
 from runtime.advice_site import Finding, SiteFacts
+from runtime.kernel_report import VREG_ELEMENTS
 from tpu_sim.isa.causes import Cause
 from tpu_sim.isa.kernel_facts import MODEL_LOOP, OperationFacts
 
 _UNROLLED = 8
 """Turns that are put together for advice: of a recurrence of f32[1024,256] it takes two thirds away."""
+_MUCH_OF_A_TURN = 0.2
+"""Of the operations of a turn: when fewer could be done elsewhere, it is not said."""
+_LEAST_FILL = 0.5
+"""Of a register that a loop works on: below, more at a time is almost free."""
 _MOSTLY_LATENCY = 2.0
 """Times that waits take what the bytes do: above, it is their way to the memory and back that costs."""
 
@@ -17,7 +23,7 @@ _MOSTLY_LATENCY = 2.0
 def loop_of(site: SiteFacts) -> OperationFacts | None:
     """The loop of the model that a kernel is; None for others, and for loops that passes make."""
     found = [o for o in site.of_opcodes(frozenset({"while"})) if MODEL_LOOP in o.marks]
-    return found[0] if found and len(found[0].dims) == 2 else None
+    return found[0] if found and len(found[0].dims) == 3 else None
 
 
 def turns(site: SiteFacts) -> Finding | None:
@@ -67,18 +73,36 @@ def fetches(site: SiteFacts) -> Finding | None:
     return Finding("fetches of turns", site.waits - needed, why, remedy)
 
 
-def turning_vectors(site: SiteFacts, vector: float) -> Finding:
-    """Of a loop in one kernel, or a sort: how often it turns, and so what it computes, is not counted."""
+def turning_vectors(site: SiteFacts, vector: float) -> Finding | None:
+    """Of a loop in one kernel, or a sort, the vector instructions: of a loop's turns, those that need not
+    wait for the turn before, or registers that the state does not fill."""
     loop = loop_of(site)
     if loop is None:
         why = "vector instructions of a loop that stays on the chip, turn after turn"
         remedy = "fewer turns, or less to do in each; of a sort fewer elements, or lax.top_k"
         return Finding("loop", vector, why, remedy)
-    trips = loop.dims[0]
-    many = f"of {trips:,} turns" if trips else "whose turns depend on data"
+    trips, total, free = loop.dims
     each = f", {vector / (site.calls * trips):,.0f} cycles each" if trips else ""
-    why = f"vector instructions of a loop {many}{each}"
-    remedy = (
-        "fewer turns, or less to do in each: what does not depend on the turn before, outside of it"
-    )
-    return Finding("loop", vector, why, remedy, loop.source)
+    many = f"{trips:,}" if trips else "many"
+    why = f"vector instructions of a loop of {many} turns{each}"
+    if free > _MUCH_OF_A_TURN * total:
+        share = free / total
+        why += f"; {share:.0%} of what they compute waits for no turn before"
+        remedy = (
+            "that part outside of the loop, for all turns at once: before lax.scan, on the whole array, "
+            "or behind it"
+        )
+        elsewhere = site.calls * trips * free / site.elements_per_cycle
+        return Finding("loop", vector * share - elsewhere, why, remedy, loop.source)
+    fill = min(1.0, _elements(loop) / VREG_ELEMENTS)
+    if fill < _LEAST_FILL:
+        few = f"at most {_elements(loop):,} elements, where a register has {VREG_ELEMENTS:,}"
+        why += f" on arrays of {few}"
+        remedy = "several such loops in one: vmap over a batch, whose turns take as long"
+        return Finding("loop", vector * (1 - fill), why, remedy, loop.source)
+    return None
+
+
+def _elements(loop: OperationFacts) -> int:
+    """Elements of the largest array of a loop's state."""
+    return math.prod(int(dim) for dim in re.findall(r"\d+", loop.shape.partition("[")[2]))

@@ -7,7 +7,16 @@ from collections.abc import Callable, Iterator
 
 from runtime.advice_loops import fetches, loop_of, turning_vectors, turns
 from runtime.advice_site import Finding, SiteFacts
-from runtime.advice_ways import columns, is_by_rows, lookup, moves, rows, sorts, sums_of_pairs
+from runtime.advice_ways import (
+    columns,
+    is_by_rows,
+    lookup,
+    moves,
+    product_order,
+    rows,
+    sorts,
+    sums_of_pairs,
+)  # fmt: skip
 from tpu_sim.isa.causes import Cause
 from tpu_sim.isa.geometry import LANES
 from tpu_sim.isa.kernel_facts import STATED_PRECISION, ArrayFacts, OperationFacts
@@ -230,7 +239,7 @@ _WAYS: tuple[_Rule, ...] = (moves, columns, lookup, sorts, sums_of_pairs)
 """About all that a kernel does: where one speaks, those of causes are silent."""
 _CAUSES: tuple[_Rule, ...] = (
     _unfilled, _many_passes, _busy_units, _needed_bytes, _other_bytes, _vector, _latency, rows,
-    fetches, turns, _small_steps, _links,
+    fetches, turns, _small_steps, _links, product_order,
 )  # fmt: skip
 """One for each kind of cause."""
 

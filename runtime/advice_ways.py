@@ -13,6 +13,7 @@ from runtime.kernel_report import peak_multiply_adds_per_cycle
 from tpu_sim.isa.causes import Cause
 from tpu_sim.isa.geometry import LANES, WORD_BYTES
 from tpu_sim.isa.kernel_facts import (
+    CHEAPER_ORDER,
     COLUMNS,
     ONE_HOT_COLUMNS,
     ONE_HOT_ROWS,
@@ -202,3 +203,23 @@ def moves(site: SiteFacts) -> Finding | None:
     else:
         remedy = "have its readers take the parts, or its maker write them where they belong"
     return Finding("moves", float(site.report.cycles), why, remedy, first.source)
+
+
+def product_order(site: SiteFacts) -> Finding | None:
+    """What two products of three arrays take more than they would in another order; of a kernel with other
+    products, what its part of the multiply-adds takes."""
+    dots = site.of_opcodes(frozenset({"dot"}))
+    orders = [o for o in dots if CHEAPER_ORDER in o.marks and len(o.dims) == 2]
+    if not orders:
+        return None
+    takes = {o.source: math.prod(o.dims) for o in dots if len(o.dims) == 4}
+    total = max(sum(takes.values()), 1)
+    between = {o.shape.partition("[")[2] for o in orders}
+    staying = sum(a.bytes for a in site.facts.arrays if a.shape.partition("[")[2] not in between)
+    shares = (takes.get(o.source, 0) / total * (1 - o.dims[1] / max(o.dims[0], 1)) for o in orders)
+    most = site.report.cycles - site.transfer_cycles(staying * site.calls)
+    saved = min(site.report.cycles * sum(shares), most)
+    stated, other = max(orders, key=lambda o: o.dims[0] - o.dims[1]).dims
+    why = f"a product of a product: {stated:,} multiply-adds, or {other:,} in the other order"
+    remedy = "a @ (b @ c) for (a @ b) @ c, or the other way about; it rounds otherwise"
+    return Finding("order of products", saved, why, remedy, orders[0].source)

@@ -10,7 +10,7 @@ from typing import overload
 
 import numpy.typing as npt
 
-from compiler.diagnostics import CompileError, UnreadableFileError
+from compiler.diagnostics import NO_FILE, CompileError, UnreadableFileError
 from compiler.frontends.recognition import is_binary, is_model_text
 from compiler.options import CompileOptions
 from runtime.buffer import Array
@@ -167,7 +167,7 @@ def read_source(source: str | bytes | Path) -> tuple[str | bytes | None, str]:
     if isinstance(source, bytes):
         return source, "<bytes>"
     if isinstance(source, str) and is_model_text(source):
-        return source, "<text>"
+        return source, NO_FILE
     if not str(source):
         raise CompileError("the name of the model is empty")
     path = Path(source)

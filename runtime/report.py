@@ -28,10 +28,13 @@ SCHEMA_VERSION = 1
 """Of the JSON object: raised when a field goes or changes its meaning (tpuc/report.schema.json)."""
 
 
+_SHOWN = 3
+"""Kernels of a report's printed form."""
+
 Traced = tuple[Program, Chip, ExecutionResult]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
     """What one execution cost, or would cost (an estimate). Times in seconds, memory in bytes.
 
@@ -62,6 +65,27 @@ class Report:
     energy: Energy | None = None
     traced: Traced | None = field(default=None, repr=False, compare=False)
     cores: tuple[ExecutionResult, ...] = field(default=(), repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        """A few lines: the totals, the dearest kernels, and what would help most."""
+        done = "cycles" if self.assumed_trips is None else "cycles estimated"
+        lines = [
+            f"<tpuc.Report {self.target}: {self.cycles:,} {done}, {self.seconds * 1e3:,.3f} ms, "
+            f"MXU {self.mxu_utilisation:.1%}, HBM {self.hbm_utilisation:.1%} of peak"
+        ]
+        dearest = sorted(self.kernels, key=lambda kernel: -kernel.cycles)[:_SHOWN]
+        lines += [
+            f"  {k.name}: {k.cycles:,} cycles in {k.calls:,} calls, bound by {k.bound_by}"
+            for k in dearest
+        ]
+        if len(self.kernels) > _SHOWN:
+            lines.append(f"  {len(self.kernels) - _SHOWN:,} more kernels (.kernels)")
+        if self.traced is not None and self.advice:
+            best = self.advice[0]
+            lines.append(
+                f"  saves {best.saved_cycles / max(self.cycles, 1):.0%}: {best.remedy} (.advice)"
+            )
+        return "\n".join(lines) + ">"
 
     @property
     def operations(self) -> int:

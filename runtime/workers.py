@@ -23,6 +23,7 @@ from runtime.slice_executable import SliceExecutable
 from runtime.spread import HostArray
 from runtime.worker import Turn, WorkAssignment, Worker, shared_options
 from tpu_sim.isa.container import dump_program
+from tpu_sim.isa.errors import TpucError
 from tpu_sim.isa.source_digest import source_digest
 from tpu_sim.machine.faults import MachineFault
 from tpu_sim.machine.result import ExecutionResult
@@ -32,7 +33,7 @@ _COUNT, _ADDRESS = r"[1-9]\d*", r"auto|[^@\s-][^@\s]*:[^@\s]+"
 _SPEC = re.compile(f"(?P<alone>{_COUNT})|(?:(?P<count>{_COUNT})@)?(?P<address>{_ADDRESS})")
 
 
-class WorkerLostError(RuntimeError):
+class WorkerLostError(TpucError, RuntimeError):
     """A worker ended before the program did; nothing of the call is left, and it can be made again."""
 
 

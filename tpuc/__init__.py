@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     )
     from runtime.workers import WorkerLostError
     from tpu_sim.isa.chips import Chip, ChipError, load_chip
-    from tpu_sim.isa.errors import ProgramError
+    from tpu_sim.isa.errors import ProgramError, TpucError
     from tpu_sim.machine.faults import MachineFault
     from tpuc import lax, numpy, random, special
     from tpuc.debugger.breakpoints import DebuggerError
@@ -79,6 +79,7 @@ __all__ = [
     "ResourceExhaustedError",
     "Run",
     "ShardedArray",
+    "TpucError",
     "UnsupportedError",
     "WorkerLostError",
     "checkpoint",
@@ -129,6 +130,7 @@ _HOMES = {
     "ResourceExhaustedError": "compiler.diagnostics",
     "Run": "runtime.executable",
     "ShardedArray": "runtime.sharded_array",
+    "TpucError": "tpu_sim.isa.errors",
     "UnsupportedError": "compiler.diagnostics",
     "WorkerLostError": "runtime.workers",
     "checkpoint": "runtime.transforms",

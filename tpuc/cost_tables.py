@@ -63,6 +63,9 @@ def print_listing(
     for row in cells[1:]:
         table.add_row(*(row[number] for number in shown))
     out.print(table)
+    if left_out := [column for number, column in enumerate(columns) if number not in shown]:
+        more = f"not shown at {out.width} columns: {', '.join(left_out)} (a wider terminal, --csv or --json)"
+        out.print(more, style="dim", markup=False)
 
 
 def _has_room_for_words(cells: Sequence[Sequence[str]], width: int) -> bool:
@@ -93,7 +96,9 @@ def print_lines(out: Console, report: Report, top: int | None, model: str) -> No
     costs = by_line(report.origin_costs)
     shown = list(costs.items())[:top]
     short = short_places(costs)
-    title = f"dearest {len(shown)} of {len(costs)} source lines"
+    places = {origin.place for origin in report.origin_costs}
+    nameless = "" if places >= costs.keys() or places == {""} else ", and of what has none"
+    title = f"dearest {len(shown)} of {len(costs)} source lines{nameless}"
     columns = ("line", "cycles", "share", "bound by", "operations")
     left = ("line", "bound by", "operations", "kernels")
     is_wide = out.width >= WIDE
@@ -101,7 +106,8 @@ def print_lines(out: Console, report: Report, top: int | None, model: str) -> No
     for line, cost in shown:
         kernels = [_listed(_dearest(cost.sites))] if is_wide else []
         names = _listed(_operations(report, line))
-        rows.append((short[line], *_numbers(cost, report), names, *kernels))
+        name = short[line] if line in places or not nameless else f"{line} (no line)"
+        rows.append((name, *_numbers(cost, report), names, *kernels))
     print_listing(out, title, (*columns, "kernels") if is_wide else columns, left, rows)
     _say_unknown(out, report, model)
 

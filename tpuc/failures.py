@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import importlib
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import click
+
+from compiler.diagnostics import NO_FILE, CompileError
+from tpu_sim.isa.errors import TpucError
+from tpuc.own_lines import text_file
 
 _JSON = "--json"
 _NO_MEMORY = "this computer has not enough memory for the model"
@@ -49,7 +52,7 @@ def say_usage(error: click.ClickException, words: Sequence[str]) -> None:
 def describe(error: Exception, words: Sequence[str] = ()) -> Failure:
     """One message; an exception that is no user error is named as our bug. `words` are those of the command
     line, which messages may repeat."""
-    if isinstance(error, importlib.import_module("tpuc.errors").USER_ERRORS):
+    if isinstance(error, TpucError):
         return _of_the_user(error, words)
     if isinstance(error, MemoryError) or (
         isinstance(error, OSError) and error.errno == errno.ENOMEM
@@ -66,10 +69,14 @@ def describe(error: Exception, words: Sequence[str] = ()) -> Failure:
 
 
 def _of_the_user(error: Exception, words: Sequence[str]) -> Failure:
+    kind, place = type(error).__name__, getattr(error, "span", None)
+    if isinstance(error, CompileError) and place is not None and place.file == NO_FILE:
+        # a command reads text without a file from standard input alone
+        place = replace(place, file=text_file("-"))
+        error = CompileError(error.message, place)
     text = on_one_line(str(error), words)
-    place = getattr(error, "span", None)
     return Failure(
-        type(error).__name__,
+        kind,
         on_one_line(str(getattr(error, "message", text)), words),
         text if text.startswith("error") else f"error: {text}",
         None if place is None else {"file": place.file, "line": place.line, "column": place.column},

@@ -29,6 +29,7 @@ from runtime.topology import Topology, parse_target
 from runtime.workers import WorkerChoice
 from tpu_sim.isa.chip_settings import Setting, SettingError, parse_setting, unit_of, with_settings
 from tpu_sim.isa.chips import ChipError
+from tpu_sim.isa.errors import TpucError
 from tpu_sim.isa.source_digest import source_digest
 
 _HEAD = '{"model": '
@@ -261,7 +262,6 @@ def estimate_one(
     """Compile and estimate a model on a variant of the chip, which is loaded here unless it is given."""
     from compiler.options import CompileOptions
     from runtime.api import compile
-    from tpuc.errors import USER_ERRORS
 
     fields = asdict(request)
     try:
@@ -271,7 +271,7 @@ def estimate_one(
         target = request.target if chip is None else client_of(chip).devices
         executable = compile(source, target, options=options)
         report = executable.estimate(request.trips)
-    except USER_ERRORS as error:
+    except TpucError as error:
         return Result(**{**fields, "error": str(error).splitlines()[0]})
     return Result(
         **{

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from compiler.analysis.dot_parts import dot_parts, is_integer_pass
 from compiler.analysis.gather_dims import gather_dims
 from compiler.analysis.kernel_work import operations
 from compiler.analysis.operation_marks import marks_of
+from compiler.analysis.product_order import cheaper_order
 from compiler.analysis.scatter_dims import scatter_dims
 from compiler.analysis.tiled_layout import byte_size, memory_space
 from compiler.analysis.trip_count import trip_count
+from compiler.analysis.turn_work import turn_work
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait, with_any, with_trait
 from compiler.hlo.origins import inside
 from compiler.hlo.shape import ArrayShape, leaves
-from tpu_sim.isa.kernel_facts import ArrayFacts, KernelFacts, OperationFacts
+from tpu_sim.isa.kernel_facts import CHEAPER_ORDER, ArrayFacts, KernelFacts, OperationFacts
 from tpu_sim.isa.program import HBM
 
 _MOST_OPERATIONS = 4
@@ -26,19 +29,46 @@ _MOVES = with_trait(Trait.DATA_MOVEMENT) - with_any(Trait.SYMBOLIC | Trait.FORWA
 """Operations that put whole arrays elsewhere; what goes row by row is named as such."""
 
 
-def facts_of(instr: HloInstruction, precision: str) -> KernelFacts:
-    """The facts of a kernel's instruction: a fusion, copy or loop."""
+def facts_of(calls: Mapping[str, HloInstruction], precision: str) -> dict[str, KernelFacts]:
+    """The facts of kernels by name; `calls` has an instruction of each: a fusion, copy or loop."""
+    orders = _orders(calls.values(), precision)
+    return {name: _facts(call, precision, orders[call]) for name, call in calls.items()}
+
+
+def _facts(instr: HloInstruction, precision: str, orders: Sequence[OperationFacts]) -> KernelFacts:
     arrays = [leaf for o in (*instr.operands, instr) for leaf in leaves(o.shape)]
     in_hbm = (_array(shape) for shape in arrays if memory_space(shape) == HBM)
     named = [_named(node, precision) for node in inside(instr) if node.opcode in _DIMS]
-    return KernelFacts(tuple(in_hbm), (*_loop(instr), *named, *_dearest(instr), *_moves(instr)))
+    return KernelFacts(
+        tuple(in_hbm), (*_loop(instr), *named, *orders, *_dearest(instr), *_moves(instr))
+    )
+
+
+def _orders(
+    calls: Iterable[HloInstruction], precision: str
+) -> dict[HloInstruction, list[OperationFacts]]:
+    """By kernel, the products that are cheaper in another order: of a pair each is one."""
+    found: dict[HloInstruction, list[OperationFacts]] = defaultdict(list)
+    for call in calls:
+        for node in inside(call):
+            if (order := cheaper_order(call, node)) is None:
+                continue
+            for kernel, product in ((call, node), (order.call, order.inner)):
+                shape, dims = _text(order.inner.array), (order.stated, order.other)
+                passes = _passes(product, precision)
+                marks = (CHEAPER_ORDER,)
+                found[kernel].append(
+                    OperationFacts(product.name, product.opcode, shape, dims, passes, 0, marks)
+                )
+    return found
 
 
 def _loop(instr: HloInstruction) -> Iterator[OperationFacts]:
     """The loop that a kernel is."""
     if instr.opcode == "while":
         state = max(leaves(instr.shape), key=lambda shape: shape.byte_count)
-        dims = (trip_count(instr) or 0, len(list(instr.body)))
+        work = turn_work(instr)
+        dims = (trip_count(instr) or 0, work.total, work.free)
         yield OperationFacts(instr.name, instr.opcode, _text(state), dims, marks=marks_of(instr))
 
 

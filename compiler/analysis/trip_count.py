@@ -107,6 +107,11 @@ def counts_up(loop: HloInstruction, element: int) -> bool:
     return _follow_initial(loop, element) == 0 and _step(loop.body, element) == 1
 
 
+def is_counter(body: HloComputation, element: int) -> bool:
+    """Whether each turn adds the same number to a scalar of a loop's state."""
+    return _step(body, element) is not None
+
+
 def count_trips(first: int, bound: int, step: int, direction: str, dtype: DType) -> int | None:
     """Iterations of ``for (i = first; i direction bound; i += step)`` in wrapping arithmetic.
 

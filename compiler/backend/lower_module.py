@@ -128,7 +128,8 @@ def lower_module(
     origins = site_origins(module, library.requests, main)
     if origins.sites:
         program.metadata[ORIGINS] = origins.text()
-    facts = {n: facts_of(r.instr, options.precision) for n, r in library.requests.items()}
+    calls = {name: request.instr for name, request in library.requests.items()}
+    facts = facts_of(calls, options.precision)
     program.metadata[FACTS] = facts_text(facts)
     if exchange is not None:
         program.routes = exchange.routes

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from compiler.diagnostics import CompileError, SourceText
+from compiler.diagnostics import NO_FILE, CompileError, SourceText
 from compiler.frontends.hlo_proto.modules import proto_to_text
 from compiler.frontends.mlir_bytecode.document import read_document
 from compiler.frontends.recognition import MARK, is_bytecode, is_mlir
@@ -21,7 +21,7 @@ from compiler.hlo.parser import parse_module
 _ENDLESS_NUMBER = re.compile(r"\d{4000,}")
 
 
-def parse_model(source: str | bytes, file: str = "<text>") -> HloModule:
+def parse_model(source: str | bytes, file: str = NO_FILE) -> HloModule:
     """Parse HLO or StableHLO, as text or as bytes; raises CompileError."""
     if isinstance(source, bytes) and is_bytecode(source):
         return lower_document(read_document(source, file))

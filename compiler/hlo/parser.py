@@ -14,7 +14,7 @@ from functools import cache
 
 from lark import Lark, Token, Transformer, UnexpectedInput
 
-from compiler.diagnostics import SourceText
+from compiler.diagnostics import NO_FILE, SourceText
 from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.parsing import STRING, grammar_text, nested, raise_syntax_error
 from compiler.hlo.shape import Shape
@@ -47,7 +47,7 @@ _IN_WORDS = {
 }
 
 
-def parse_module(text: str, file: str = "<text>") -> HloModule:
+def parse_module(text: str, file: str = NO_FILE) -> HloModule:
     """Parse one module; `file` is the name that errors show. Raises CompileError.
 
     >>> module = parse_module("ENTRY e { x = f32[2] parameter(0) ROOT y = f32[2] negate(x) }")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from compiler.diagnostics import CompileError, SourceSpan
+from compiler.diagnostics import NO_FILE, CompileError, SourceSpan
 from compiler.llo.ir import LloBlock, LloKernel, LloWindow
 from tpu_sim.isa.errors import AssemblyError
 from tpu_sim.isa.instruction import Instr
@@ -20,7 +20,7 @@ _SPILL = re.compile(r"spill (\d+)")
 _REGISTERS = re.compile(r"registers \[(.*)\]")
 
 
-def parse_llo(text: str, file: str = "<text>") -> LloKernel:
+def parse_llo(text: str, file: str = NO_FILE) -> LloKernel:
     """The kernel that `text` describes; raises `CompileError` with file and line."""
     parser = _Parser(text, file)
     kernel = parser.read(parser.kernel)
@@ -28,7 +28,7 @@ def parse_llo(text: str, file: str = "<text>") -> LloKernel:
     return kernel
 
 
-def parse_kernels(text: str, file: str = "<text>") -> list[LloKernel]:
+def parse_kernels(text: str, file: str = NO_FILE) -> list[LloKernel]:
     """The kernels of a text, at least one, as `LoweredModule.llo_text` prints them."""
     parser = _Parser(text, file)
     kernels = [parser.read(parser.kernel)]

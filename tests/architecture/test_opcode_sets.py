@@ -41,6 +41,11 @@ REASONS = {
         "passes/derived_stacks.py",
         "add multiply negate subtract",
     ): "what takes one vector operation, in any type",
+    ("analysis/product_order.py", "divide multiply"): "by one number they commute with products",
+    (
+        "analysis/product_order.py",
+        "bitcast convert copy",
+    ): "they leave the elements of arrays where they are",
     ("analysis/reducers.py", "convert copy"): "a sum in f32 of narrower elements",
     ("backend/vector/reducers.py", "parameter tuple"): "the frame of a computation of scalars",
     ("frontends/numpy/reductions.py", "maximum minimum"): "complex numbers have no order",

@@ -27,6 +27,7 @@ from tpu_sim.isa.chip_settings import (
     parameters_of,
     split_settings,
 )
+from tpu_sim.isa.errors import TpucError
 from tpu_sim.isa.geometry import UNIT_DIM
 from tpu_sim.isa.instruction import ROWS, Slot
 from tpu_sim.isa.rows import mxu as _mxu_rows
@@ -39,7 +40,7 @@ _PASS_FLOPS = 2 * 16 * UNIT_DIM * UNIT_DIM
 assert _mxu_rows.VMATMUL.name in ROWS  # the table is full: latency classes are read from it below
 
 
-class ChipError(ValueError):
+class ChipError(TpucError, ValueError):
     """A chip name is unknown or its file is wrong; the message names the parameter."""
 
 
@@ -181,7 +182,11 @@ def load_chip(name_or_path: str) -> Chip:
         raise ChipError(str(error)) from None
     if _is_file_name(base):
         chip = _chip_from(_changed(_read_tree(base, ()), settings), str(name_or_path))
-        if differs := _passes_for_another(chip):
+        try:
+            differs = _passes_for_another(chip)
+        except ChipError as error:
+            raise ChipError(f"{name_or_path}: {error}") from None
+        if differs:
             raise ChipError(
                 f'{name_or_path}: {differs}: give it a name of its own in the file (name = "mine")'
             )
@@ -211,7 +216,7 @@ def _passes_for_another(chip: Chip) -> str:
     try:
         base = split_settings(chip.name)[0]
     except SettingError as error:
-        raise ChipError(f"name {chip.name!r}: {error}") from None
+        raise ChipError(f"the chip's name {chip.name!r}: {error}") from None
     if not _is_known(base):
         return ""
     known = load_chip(chip.name)
@@ -260,37 +265,42 @@ def _parsed(text: str) -> dict[str, object]:
     return tomllib.loads(text)
 
 
+def _wanted() -> str:
+    return f"want one of {', '.join(chip_names())}, or the path of a .toml file"
+
+
 def _read_tree(name: str, seen: tuple[str, ...]) -> dict[str, object]:
     shipped = _DATA / f"{_ALIASES.get(name, name)}.toml"
     path = Path(name).resolve() if _is_file_name(name) else shipped
     if _is_file_name(name) and not path.is_file():
         raise ChipError(f"cannot read the chip file {name}: there is no such file")
     if not path.is_file():
-        known = ", ".join(chip_names())
-        raise ChipError(f"unknown chip {name!r}: want one of {known}, or the path of a .toml file")
+        raise ChipError(f"unknown chip {name!r}: {_wanted()}")
     if str(path) in seen:
-        raise ChipError(f"{path}: chip files form a cycle through `base`")
+        raise ChipError(f"{name}: chip files form a cycle through `base`")
     try:
         tree = dict(_parsed(path.read_text(encoding="utf-8")))
     except ValueError as error:  # of TOML, of UTF-8, or a number of thousands of digits
-        raise ChipError(f"{path}: not a TOML file: {error}") from error
+        raise ChipError(f"{name}: not a TOML file: {error}") from error
     except RecursionError as error:
-        raise ChipError(f"{path}: nested too deep") from error
+        raise ChipError(f"{name}: nested too deep") from error
     try:
         check_words(tree)
         settings = settings_of(tree, path.name) if "base" in tree else []
     except SettingError as error:
-        raise ChipError(f"{path}: {error}") from None
+        raise ChipError(f"{name}: {error}") from None
     if "base" not in tree:
         return tree
     try:
         base, before = split_settings(str(tree["base"]))
         if _is_file_name(base):
             base = str(path.parent / base)
+        elif not _is_known(base):
+            raise SettingError(f"base {base!r}: {_wanted()}")
         below = _read_tree(base, (*seen, str(path)))
         changed = apply_settings(apply_settings(below, before), settings)
     except SettingError as error:
-        raise ChipError(f"{path}: {error}") from None
+        raise ChipError(f"{name}: {error}") from None
     # no figure of a changed chip passes for one of the chip that it was made of
     default = path.name if _is_known(path.stem) else path.stem
     return {**changed, "name": tree.get("name", default)}
@@ -300,8 +310,13 @@ def _chip_from(tree: dict[str, object], file: str) -> Chip:
     spec: dict[str, str] = {}
     tree = dict(tree)
     name = tree.pop("name", None)
+    if name is None:
+        raise ChipError(
+            f'{file}: want base = "v5e", or another chip that it changes; a file of its own gives a name '
+            "and all parameters"
+        )
     if not isinstance(name, str):
-        raise ChipError(f"{file}: parameter name: want a string")
+        raise ChipError(f'{file}: parameter name: want a string, name = "mine"')
     tables: dict[str, dict[str, float]] = {}
     for table in _TABLES:
         entries = tree.pop(table, None)

@@ -1,9 +1,15 @@
-"""What can be wrong with a program before it runs."""
+"""What users give can be wrong: the base of all errors that say so, and those of programs before they run."""
 
 from __future__ import annotations
 
 
-class ProgramError(Exception):
+class TpucError(Exception):
+    """What a user gave is wrong, or cannot be done here: the message says what, and what to do.
+
+    Every error that tpuc means for its user is one; any other exception out of tpuc is a bug of tpuc."""
+
+
+class ProgramError(TpucError):
     """A program breaks a static rule: `where` (kernel and block), and the `bundle` as text."""
 
     def __init__(self, message: str, where: str = "", bundle: str = "") -> None:

@@ -23,6 +23,8 @@ OUTER_SUM = "outer sum"
 """Of a reduction: it sums polynomials of the elements of two smaller arrays, each with each."""
 MODEL_LOOP = "model's loop"
 """Of a loop: the model has it, as a scan or a while loop; a pass made no loop of some other operation."""
+CHEAPER_ORDER = "cheaper order"
+"""Of a product of a product: multiplied in another order it takes fewer multiply-adds."""
 PRODUCTS = "products"
 """Of such a reduction: what it sums are products alone, with no sum or difference in them."""
 
@@ -47,11 +49,12 @@ class OperationFacts:
     """An operation of a kernel.
 
     `source` is its name in HLO and on the kernel's instructions, `work` its operations on elements. A
-    product has `dims` (batch, rows, columns, depth) and `passes` of the matrix unit for each number;
-    what goes row by row (gather, scatter) the rows, the elements of each, and the rows of the table; a
-    sort its lines and the elements of each; a loop that is a kernel its trips (0: not known) and the
-    operations of one; what moves elements (transpose, ..) how many. `marks` are
-    of those above.
+    product has `dims` (batch, rows, columns, depth) and `passes` of the matrix unit for each number; one
+    that is cheaper in another order has a second row, of the shape that lies between the two products, with
+    the multiply-adds of both as stated and in that order. What goes row by row (gather, scatter) has the
+    rows, the elements of each, and the rows of the table; a sort its lines and the elements of each; a loop
+    that is a kernel its trips (0: not known), the operations on elements of a turn, and those of them that
+    wait for no turn before; what moves elements (transpose, ..) how many. `marks` are of those above.
     """
 
     source: str

@@ -17,6 +17,8 @@ from functools import cache
 
 import llvmlite.binding as llvm
 
+from tpu_sim.isa.errors import TpucError
+
 FEATURES_VARIABLE = "TPUC_HOST_FEATURES"
 NATIVE = "native"
 
@@ -25,7 +27,7 @@ _REQUEST_PERMISSION = 0x1023  # ARCH_REQ_XCOMP_PERM
 _TILE_DATA = 18  # the number of the tile registers among the CPU's extended states
 
 
-class UnsupportedHostError(RuntimeError):
+class UnsupportedHostError(TpucError, RuntimeError):
     """The host cannot run native programs; `tpu_sim.interp` still can."""
 
 

@@ -29,6 +29,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from tpu_sim.isa.errors import TpucError
+
 _MAGIC = b"TPUCOBJ2"
 _HEADER = struct.Struct("<8sQ32s")
 _FOLDER_MODE = 0o700
@@ -46,7 +48,7 @@ _TOUCH_SECONDS = 600.0
 """An entry read this long after its last use is marked as used."""
 
 
-class CacheError(ValueError):
+class CacheError(TpucError, ValueError):
     """The environment asks for a cache that cannot be."""
 
 

@@ -5,8 +5,10 @@ A fault names the kernel and, when known, the bundle. What memory holds after it
 
 from __future__ import annotations
 
+from tpu_sim.isa.errors import TpucError
 
-class MachineFault(Exception):
+
+class MachineFault(TpucError):
     """A program broke a rule at run time. `kernel` is where, `bundle` its text ('' unknown)."""
 
     def __init__(self, message: str, kernel: str = "", bundle: str = "") -> None:

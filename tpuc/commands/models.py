@@ -50,7 +50,11 @@ def named_topology(name: str) -> Topology:
 
 def several_targets(names: str) -> list[str]:
     """The targets of a list with commas between; those inside of ``{..}`` are of settings."""
-    return [name.strip() for name in _BETWEEN_TARGETS.split(names)]
+    targets = [name.strip() for name in _BETWEEN_TARGETS.split(names)]
+    for number, target in enumerate(targets):
+        if target in targets[:number]:
+            raise click.UsageError(f"--target {target} is given twice")
+    return targets
 
 
 def changed_target(names: str | None, settings: tuple[str, ...]) -> str:

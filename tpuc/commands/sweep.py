@@ -121,7 +121,9 @@ def _cost_axis(
 
 def _expect_models(models: tuple[str, ...]) -> None:
     """Raise `click.UsageError` for what cannot be compiled once for each variant."""
-    for model in models:
+    for number, model in enumerate(models):
+        if model in models[:number]:
+            raise click.UsageError(f"{model} is given twice")
         if model.endswith(".tpux"):
             raise click.UsageError(
                 f"{model} is compiled, for one chip: give the model it came from"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from tpu_sim.isa.errors import TpucError
 from tpuc.debugger.program_map import Spot
 from tpuc.debugger.values import ArrayBuffer
 
@@ -25,7 +26,7 @@ class BreakpointKind(Enum):
     WATCH = "bytes change"
 
 
-class DebuggerError(ValueError):
+class DebuggerError(TpucError, ValueError):
     """A request that cannot be done; the message says why."""
 
 

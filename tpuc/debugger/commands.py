@@ -132,7 +132,9 @@ class CommandLoop:
     def _info(self, rest: str) -> str:
         names = [name for name in TABLES if rest and name.startswith(rest)]
         if len(names) != 1:
-            raise DebuggerError(f"info {', '.join(TABLES)}")
+            what = f"{rest!r} is more than one of them" if names else f"there is no {rest!r}"
+            said = f"{what}: " if rest else ""
+            raise DebuggerError(f"{said}want info with one of {', '.join(TABLES)}")
         return TABLES[names[0]](self)
 
     def _breakpoints(self) -> str:
@@ -170,7 +172,9 @@ class CommandLoop:
             return show.hlo_text(self.debugger, name.strip() or None)
         if what == "source":
             return show.source_text(self.debugger)
-        raise DebuggerError("list [bundles | hlo [NAME] | source]")
+        raise DebuggerError(
+            f"there is no {what!r} to list: want list [bundles | hlo [NAME] | source]"
+        )
 
     def _help(self, rest: str) -> str:
         if rest:

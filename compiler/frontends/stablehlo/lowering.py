@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compiler.diagnostics import CompileError
+from compiler.diagnostics import NO_FILE, CompileError
 from compiler.frontends.stablehlo import (
     batch_norm,
     chlo,
@@ -50,7 +50,7 @@ LOWERINGS: dict[str, Lowering] = {**_STABLEHLO, **mhlo.with_namesakes(_STABLEHLO
 """How each operation becomes HLO."""
 
 
-def parse_stablehlo(text: str, file: str = "<text>") -> HloModule:
+def parse_stablehlo(text: str, file: str = NO_FILE) -> HloModule:
     """Parse MLIR text (StableHLO, pretty or generic form) into an HLO module.
 
     Raises CompileError with file, line and column for what is malformed or not supported.

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from lark import Lark, Token, Transformer, UnexpectedInput
 
-from compiler.diagnostics import SourceText
+from compiler.diagnostics import NO_FILE, SourceText
 from compiler.frontends.stablehlo import pretty
 from compiler.frontends.stablehlo.dense import float_attribute, integer
 from compiler.frontends.stablehlo.locations import attach_locations
@@ -101,7 +101,7 @@ _BALANCED = {
 }
 
 
-def parse_document(text: str, file: str = "<text>") -> Document:
+def parse_document(text: str, file: str = NO_FILE) -> Document:
     """Parse a file of MLIR; raises CompileError with what was expected where.
 
     >>> parse_document("func.func @f(%x: tensor<2xf32>) { return }").operations[0].name

@@ -265,6 +265,29 @@ def test_of_a_scan_its_trips_and_the_ways_out_are_named() -> None:
     assert not said & {"latency", "small steps"}, "of a loop, `turns` says what its waits are for"
 
 
+def test_what_waits_for_no_turn_before_belongs_outside_of_a_loop() -> None:
+    """A function of the row that a turn reads could be made of all rows at once; one of the state not."""
+    free = (
+        _scan(96)
+        .replace("add(m, row)", "add(m, f)")
+        .replace("  ds =", "  f = f32[1,256] tanh(row)\n  ds =")
+    )
+    bound = (
+        _scan(96)
+        .replace("add(m, row)", "add(f, row)")
+        .replace("  n = f32[1", "  f = f32[1,256] tanh(m)\n  n = f32[1")
+    )
+    facts = [_loop_facts(text) for text in (free, bound)]
+    assert [total for _, total, _ in facts] == [facts[0][1]] * 2
+    assert facts[0][2] > 0.6 * facts[0][1] and facts[1][2] < 0.01 * facts[1][1]
+
+
+def _loop_facts(text: str) -> tuple[int, ...]:
+    facts = kernel_facts(compile(text).program.metadata).values()
+    (loop,) = (o for kernel in facts for o in kernel.operations if o.opcode == "while")
+    return loop.dims
+
+
 def test_operations_of_one_name_are_said_once() -> None:
     t = "512x1024xf32"
     report = _estimate(

@@ -271,3 +271,52 @@ def test_a_one_hot_product_is_a_remedy_only_where_it_takes_less() -> None:
     assert "one-hot matrix of 4,096x128" in advice.remedy and "rounds" in advice.remedy
     saved = report.cycles - _estimate(_added_by_product(*shape)).cycles
     assert saved == pytest.approx(advice.saved_cycles, rel=0.3)
+
+
+def _chain(order: str, middle: str = "") -> str:
+    """Two products of f32[2048,256], f32[256,2048] and f32[2048,128], ``(a b) c`` or ``a (b c)``."""
+    shapes = {"a": "f32[2048,256]", "b": "f32[256,2048]", "c": "f32[2048,128]"}
+    head = (
+        "\n".join(f"{n} = {s} parameter({at})" for at, (n, s) in enumerate(shapes.items())) + "\n"
+    )
+    dims = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+    if order == "(ab)c":
+        return _entry(f"""{head} p = f32[2048,2048] dot(a, b), {dims}
+  {middle or "q = f32[2048,2048] copy(p)"}
+  ROOT r = f32[2048,128] dot(q, c), {dims}""")
+    return _entry(f"""{head} p = f32[256,128] dot(b, c), {dims}
+  ROOT r = f32[2048,128] dot(a, p), {dims}""")
+
+
+def test_products_in_a_cheaper_order_save_about_what_is_said() -> None:
+    stated, other = _estimate(_chain("(ab)c")), _estimate(_chain("a(bc)"))
+    advice = _rules(stated)["order of products"]
+    assert "2,147,483,648" not in advice.why and "134,217,728 in the other" in advice.why
+    assert advice.saved_cycles == pytest.approx(stated.cycles - other.cycles, rel=0.25)
+    assert "order of products" not in _rules(other)
+
+
+def test_a_function_between_products_keeps_their_order() -> None:
+    text = _chain("(ab)c", "q = f32[2048,2048] exponential(p)")
+    assert "order of products" not in _rules(_estimate(text))
+
+
+def test_a_product_that_others_read_stays() -> None:
+    text = _chain("(ab)c").replace("ROOT r =", "r =")
+    text = text.removesuffix("\n}") + "\n  ROOT o = (f32[2048,128], f32[2048,2048]) tuple(r, p)\n}"
+    assert "order of products" not in _rules(_estimate(text))
+
+
+def test_batched_products_and_scales_between_them() -> None:
+    text = _entry("""q = bf16[8,1024,64] parameter(0)
+  k = bf16[8,1024,64] parameter(1)
+  v = bf16[8,1024,64] parameter(2)
+  s = bf16[8,1024,1024] dot(q, k), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2},
+    rhs_contracting_dims={2}
+  h = bf16[] constant(0.125)
+  n = bf16[8,1024,1024] broadcast(h), dimensions={}
+  w = bf16[8,1024,1024] multiply(s, n)
+  ROOT r = bf16[8,1024,64] dot(w, v), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2},
+    rhs_contracting_dims={1}""")
+    advice = _rules(_estimate(text))["order of products"]
+    assert "1,073,741,824 multiply-adds, or 67,108,864" in advice.why

@@ -1,0 +1,48 @@
+"""What a turn of a loop computes on elements, and how much of it waits for no turn before: for advice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from compiler.analysis.kernel_work import operations
+from compiler.analysis.loop_invariants import is_invariant
+from compiler.analysis.trip_count import is_counter
+from compiler.hlo.ir import HloComputation, HloInstruction
+from compiler.hlo.origins import inside
+
+
+@dataclass(frozen=True)
+class TurnWork:
+    """Operations on elements of a turn; `free` are those that all turns could do at once."""
+
+    total: int
+    free: int
+
+
+def turn_work(loop: HloInstruction) -> TurnWork:
+    """The work of a turn of a ``while``."""
+    body = loop.body
+    bound = {node for node in body if _waits(body, node)}
+    counts = list(_work(body, bound))
+    return TurnWork(sum(n for n, _ in counts), sum(n for n, is_bound in counts if not is_bound))
+
+
+def _work(computation: HloComputation, bound: set[HloInstruction]) -> Iterator[tuple[int, bool]]:
+    """The operations of each instruction, in fusions too, and whether they wait for another turn; `bound` are
+    those known to."""
+    for node in computation:
+        if not bound.isdisjoint(node.operands):
+            bound.add(node)
+        if node.opcode == "fusion":
+            parameters = zip(node.calls.parameters, node.operands, strict=True)
+            yield from _work(node.calls, {p for p, operand in parameters if operand in bound})
+        else:
+            yield sum(map(operations, (node, *inside(node)))), node in bound
+
+
+def _waits(body: HloComputation, node: HloInstruction) -> bool:
+    """Whether a turn reads there what the one before made: not what all share, nor the number of the turn."""
+    if node.opcode != "get-tuple-element" or node.operands[0] is not body.parameters[0]:
+        return False
+    return not is_invariant(body, node.index) and not is_counter(body, node.index)
