@@ -54,6 +54,10 @@ _MOST_DEEP = 4
 _MANY_NODES = 128
 """Of a part without windows that is halved where it is thinnest, before any other cut is tried."""
 
+_MOST_LEFT = 0.75
+"""Of a part's nodes: the best cut that leaves more without windows takes one node off after another, each
+time with all cuts tried; the part is halved instead."""
+
 Cut = tuple[FusionPart, FusionPart]
 
 
@@ -209,6 +213,8 @@ def divided(part: FusionPart, judge: Judge) -> list[FusionPart]:
         best = min([*cuts, *kept], key=lambda cut: _left(cut, judge), default=None)
     if best is None:
         return [part]
+    if _left(best, judge)[0] > _MOST_LEFT * len(part.nodes):
+        best = cut_at_waist(part) or best
     return [*divided(best[0], judge), *divided(best[1], judge)]
 
 

@@ -7,6 +7,8 @@ again from the start. So all that is computed before some node and read behind i
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 from compiler.analysis.tiled_layout import byte_size
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape
@@ -42,18 +44,21 @@ def _thinnest(
 ) -> tuple[HloInstruction, ...]:
     """What is stored by the cut of fewest bytes that is not near an end."""
     place = {node: number for number, node in enumerate(nodes)}
-    last = {n: max((place[u] for u in n.users if u in place), default=-1) for n in nodes}
-    live: dict[HloInstruction, None] = {}
+    ends: dict[int, list[HloInstruction]] = defaultdict(list)
+    for number, node in enumerate(nodes):
+        last = max((place[u] for u in node.users if u in place), default=number)
+        ends[len(nodes) if node in results else last].append(node)
+    live: dict[HloInstruction, int] = {}
     best: tuple[int, tuple[HloInstruction, ...]] | None = None
+    size = others = 0  # bytes of what is live, and how much of it no kernel can store
     edge = len(nodes) // _EDGE
     for number, node in enumerate(nodes):
-        live[node] = None
-        read_later = (n for n in live if last[n] > number or n in results)
-        live = dict.fromkeys(read_later)
-        if not edge <= number < len(nodes) - edge or not all(_is_array(n) for n in live):
-            continue
-        size = sum(byte_size(n.array) for n in live)
-        if best is None or size < best[0]:
+        live[node] = byte_size(node.array) if _is_array(node) else 0
+        size, others = size + live[node], others + (not _is_array(node))
+        for dead in ends[number]:
+            size, others = size - live.pop(dead), others - (not _is_array(dead))
+        is_near_middle = edge <= number < len(nodes) - edge
+        if is_near_middle and not others and (best is None or size < best[0]):
             best = size, tuple(live)
     return best[1] if best else ()
 

@@ -7,6 +7,7 @@ import numpy as np
 import tpuc
 from compiler.hlo.evaluator import evaluate
 from compiler.hlo.parser import parse_module
+from compiler.passes.fusion_cuts import Judge, divided
 from compiler.passes.fusion_parts import FusionPart, results_of
 from compiler.passes.fusion_waist import cut_at_waist
 
@@ -116,3 +117,26 @@ ENTRY main {{
     assert "no windows of the whole fit VMEM" in executable.program.metadata["remarks"]
     (found,) = executable(*args)
     np.testing.assert_array_equal(found, wanted)
+
+
+class _SmallKernels(Judge):
+    """Says that a part has windows when it is small; counts how often that was asked."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.asked = 0
+
+    def kind(self, part: FusionPart) -> str:
+        """The kind of a small part."""
+        self.asked += 1
+        return "kLoop" if len(part.nodes) <= self.most else ""
+
+
+def test_a_part_is_halved_rather_than_taken_apart_node_by_node() -> None:
+    """No one value of a chain of two values can be stored to halve it; there are as many cuts as nodes."""
+    part = _part(_two_values(_LINKS))
+    judge = _SmallKernels(12)
+    parts = divided(part, judge)
+    assert all(len(p.nodes) <= 12 for p in parts)
+    assert len(parts) <= 16, [len(p.nodes) for p in parts]
+    assert judge.asked < 30 * len(part.nodes)
