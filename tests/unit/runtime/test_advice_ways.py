@@ -168,35 +168,36 @@ def test_a_product_of_few_columns_is_told_of_products_that_share_an_operand() ->
 
 LOOKUPS = """HloModule m
 body {
-  state = (s32[], s32[1024], f32[1024,256], f32[256]) parameter(0)
+  state = (s32[], f32[1024], f32[1024,256], f32[256]) parameter(0)
   i = s32[] get-tuple-element(state), index=0
-  ids = s32[1024] get-tuple-element(state), index=1
+  ids = f32[1024] get-tuple-element(state), index=1
   rows = f32[1024,256] get-tuple-element(state), index=2
   sum = f32[256] get-tuple-element(state), index=3
-  found = s32[1] dynamic-slice(ids, i), dynamic_slice_sizes={1}
-  place = s32[] reshape(found)
+  found = f32[1] dynamic-slice(ids, i), dynamic_slice_sizes={1}
+  whole = s32[1] convert(found)
+  place = s32[] reshape(whole)
   zero = s32[] constant(0)
   row = f32[1,256] dynamic-slice(rows, place, zero), dynamic_slice_sizes={1,256}
   flat = f32[256] reshape(row)
   more = f32[256] add(sum, flat)
   one = s32[] constant(1)
   next = s32[] add(i, one)
-  ROOT out = (s32[], s32[1024], f32[1024,256], f32[256]) tuple(next, ids, rows, more)
+  ROOT out = (s32[], f32[1024], f32[1024,256], f32[256]) tuple(next, ids, rows, more)
 }
 test {
-  state = (s32[], s32[1024], f32[1024,256], f32[256]) parameter(0)
+  state = (s32[], f32[1024], f32[1024,256], f32[256]) parameter(0)
   i = s32[] get-tuple-element(state), index=0
   end = s32[] constant(1024)
   ROOT r = pred[] compare(i, end), direction=LT
 }
 ENTRY e {
-  ids = s32[1024] parameter(0)
+  ids = f32[1024] parameter(0)
   rows = f32[1024,256] parameter(1)
   zero = f32[] constant(0)
   sum = f32[256] broadcast(zero), dimensions={}
   i = s32[] constant(0)
-  start = (s32[], s32[1024], f32[1024,256], f32[256]) tuple(i, ids, rows, sum)
-  loop = (s32[], s32[1024], f32[1024,256], f32[256])
+  start = (s32[], f32[1024], f32[1024,256], f32[256]) tuple(i, ids, rows, sum)
+  loop = (s32[], f32[1024], f32[1024,256], f32[256])
     while(start), condition=test, body=body, metadata={op_name="f/while"}
   ROOT r = f32[256] get-tuple-element(loop), index=3
 }
