@@ -11,9 +11,9 @@ import itertools
 import os
 import platform
 import sys
+from _thread import start_new_thread
 from collections.abc import Callable
 from queue import SimpleQueue
-from threading import Thread
 
 import llvmlite
 import llvmlite.binding as llvm
@@ -22,6 +22,7 @@ from tpu_sim.isa.source_digest import is_source_as_loaded, source_digest
 from tpu_sim.jit.emitter import TARGET_ATTRIBUTES
 from tpu_sim.jit.host import Host, UnsupportedHostError, detect_host
 from tpu_sim.jit.object_compiler import ObjectCompiler, pack_objects, unpack_objects
+from tpu_sim.jit.uninterrupted import uninterrupted
 from tpu_sim.machine.disk_cache import DiskCache, cache_key
 from tpu_sim.machine.fork_lock import Once
 
@@ -69,14 +70,29 @@ def _reap() -> None:
 
 
 @Once
-def _reaper() -> Thread:
-    thread = Thread(target=_reap, daemon=True, name="tpuc-unload")
-    thread.start()
-    return thread
+def _reaper() -> int:
+    return start_new_thread(_reap, ())  # not threading's: no handler may raise in between
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_reaper.clear)  # a child has no such thread
+
+
+@uninterrupted
+def _linked(code: bytes, library: str) -> llvm.ResourceTracker:
+    """Object code in the process, under the name of a library."""
+    builder = llvm.JITLibraryBuilder().add_current_process()
+    for part in unpack_objects(code):
+        builder.add_object_img(part)
+    for name, address in _symbols.items():
+        builder.import_symbol(name, address)
+    return builder.link(_linker(), library)
+
+
+@uninterrupted
+def _looked_up(library: str, name: str) -> llvm.ResourceTracker:
+    """A function of a library, whose address the tracker knows."""
+    return _linker().lookup(library, name)
 
 
 class NativeModule:
@@ -85,18 +101,13 @@ class NativeModule:
     def __init__(self, code: bytes) -> None:
         _reaper()
         self._name = f"tpuc{next(_numbers)}"
-        builder = llvm.JITLibraryBuilder().add_current_process()
-        for part in unpack_objects(code):
-            builder.add_object_img(part)
-        for name, address in _symbols.items():
-            builder.import_symbol(name, address)
-        self._handles: list[object] = [builder.link(_linker(), self._name)]
+        self._handles: list[object] = [_linked(code, self._name)]
         self._found: dict[str, int] = {}
 
     def address(self, name: str) -> int:
         """Host address of the function `name`."""
         if name not in self._found:
-            tracker = _linker().lookup(self._name, name)
+            tracker = _looked_up(self._name, name)
             self._handles.append(tracker)
             self._found[name] = int(tracker[name])
         return self._found[name]

@@ -18,6 +18,7 @@ from functools import cache
 import llvmlite.binding as llvm
 
 from tpu_sim.isa.errors import TpucError
+from tpu_sim.jit.uninterrupted import uninterrupted
 
 FEATURES_VARIABLE = "TPUC_HOST_FEATURES"
 NATIVE = "native"
@@ -102,6 +103,7 @@ def detect_host() -> Host:
 
 
 @cache
+@uninterrupted
 def _detect(chosen: str) -> Host:
     arch = _ARCHITECTURES.get(platform.machine().lower())
     if arch is None:

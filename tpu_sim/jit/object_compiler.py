@@ -22,6 +22,7 @@ from tpu_sim.isa.verification import is_verifying
 from tpu_sim.jit.emitter import TARGET_ATTRIBUTES, TUNED
 from tpu_sim.jit.host import processor_count
 from tpu_sim.jit.lanes import intrinsic_declarations
+from tpu_sim.jit.uninterrupted import uninterrupted
 
 _PART_BYTES = 1 << 17
 """A part has at least so much text: below, setting up LLVM costs more than a thread saves."""
@@ -79,7 +80,7 @@ class ObjectCompiler:
             part = self._take_part()
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(processor_count())
-            self._parts.append(self._pool.submit(_compile, part, self._make_machine(False)))
+            self._parts.append(self._pool.submit(_compile, part, self._make_machine))
 
     def _take_part(self) -> str:
         texts = self._texts
@@ -89,13 +90,15 @@ class ObjectCompiler:
         self._texts, self._size = [], 0
         return part
 
+    @uninterrupted
     def objects(self) -> list[bytes]:
         """The object code of what was added; raises RuntimeError for text that is no IR."""
         last = []
         if self._tuned:
-            last.append(_compile("\n".join([self._head, *self._tuned]), self._make_machine(True)))
+            text = "\n".join([self._head, *self._tuned])
+            last.append(_compile(text, self._make_machine, for_tuned=True))
         if self._texts:
-            last.append(_compile(self._take_part(), self._make_machine(False)))
+            last.append(_compile(self._take_part(), self._make_machine))
         return [part.result() for part in self._parts] + last
 
 
@@ -128,8 +131,9 @@ def _hold_llvm_while_forking() -> None:
 _hold_llvm_while_forking()
 
 
-def _compile(text: str, machine: llvm.TargetMachine) -> bytes:
+def _compile(text: str, make_machine: MachineMaker, for_tuned: bool = False) -> bytes:
     """Object code of one module in a context of its own."""
+    machine = make_machine(for_tuned)
     module = _parsed(text + intrinsic_declarations(text) + TARGET_ATTRIBUTES)
     try:
         module.triple = llvm.get_default_triple()
