@@ -177,11 +177,13 @@ class Array(ArrayMethods):
         """Bytes in device memory, padding included."""
         return stored_bytes(self.device_shape)
 
-    def numpy(self) -> npt.NDArray[np.generic]:
-        """Copy to the host; waits until the value is there."""
-        self.buffer().wait()
+    def numpy(self, out: npt.NDArray[np.generic] | None = None) -> npt.NDArray[np.generic]:
+        """Copy to the host; waits until the value is there. The copy may be `out`, if that is given: an array
+        of the same dimensions."""
+        buffer = self.buffer()
+        buffer.wait()
         with self.device.memory.lock.here:  # nothing may move meanwhile
-            return read_planes(self.buffer().planes(), self.device_shape)
+            return read_planes(buffer.planes(), self.device_shape, out)
 
     def buffer(self) -> Buffer:
         """What it lies in. Raises `RuntimeError`, with the reason, if it was deleted."""

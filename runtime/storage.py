@@ -23,6 +23,7 @@ from runtime.transfer import Bytes, device_bytes, read_device, write_device
 HostArray = npt.NDArray[np.generic]
 
 
+@lru_cache(maxsize=4096)
 def with_default_layout(shape: ArrayShape) -> ArrayShape:
     """`shape` with the layout that its planes have by default."""
     dtype = plane_type(shape.dtype)[0]
@@ -37,6 +38,7 @@ def plane_shape(shape: ArrayShape) -> ArrayShape:
     return replace(shape, dtype=plane_type(shape.dtype)[0])
 
 
+@lru_cache(maxsize=4096)
 def stored_bytes(shape: ArrayShape) -> int:
     """Bytes of all planes, padding included."""
     return device_bytes(plane_shape(shape)) * plane_type(shape.dtype)[1]
@@ -51,11 +53,19 @@ def write_planes(
         write_device(part, plane, target, use_cache=use_cache)
 
 
-def read_planes(planes: Sequence[Bytes], shape: ArrayShape, *, use_cache: bool = True) -> HostArray:
-    """The host array that lies in device memory as those planes."""
+def read_planes(
+    planes: Sequence[Bytes],
+    shape: ArrayShape,
+    out: HostArray | None = None,
+    *,
+    use_cache: bool = True,
+) -> HostArray:
+    """The host array that lies in device memory as those planes; it fills `out`, if that is given and of
+    the type that lies there."""
     plane = plane_shape(shape)
     if len(planes) == 1:
-        host = read_device(planes[0], plane, use_cache=use_cache)
+        out = out if out is not None and out.dtype == plane.dtype.numpy else None
+        host = read_device(planes[0], plane, out, use_cache=use_cache)
         return host.astype(shape.dtype.numpy, copy=False)
     host = np.empty(shape.dims, device_type(shape.dtype).numpy)
     words = host.reshape(-1).view(plane.dtype.numpy).reshape(*shape.dims, len(planes))

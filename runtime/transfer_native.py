@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -59,14 +60,28 @@ def _transfer(
     if loops is None:
         return False
     run, arguments = loops
-    run(host.ctypes.data, device.ctypes.data, arguments.ctypes.data)
+    run(_address(host), _address(device), arguments.address)
     return True
+
+
+class _Arguments:
+    """What native loops are told, at an address where it stays."""
+
+    def __init__(self, words: npt.NDArray[np.int64]) -> None:
+        self._words = words
+        self.address = _address(words)
+
+
+def _address(array: npt.NDArray[Any]) -> int:
+    """Where the first element lies: less work than ``array.ctypes.data``."""
+    address: int = array.__array_interface__["data"][0]
+    return address
 
 
 @lru_cache(maxsize=4096)
 def _loops(
     shape: ArrayShape, host_strides: tuple[int, ...], is_write: bool, use_cache: bool
-) -> tuple[Callable[[int, int, int], object], npt.NDArray[np.int64]] | None:
+) -> tuple[Callable[[int, int, int], object], _Arguments] | None:
     """The native loops for arrays of that shape and those strides, with their arguments."""
     tiling = _tiling(shape)
     if tiling is None:
@@ -93,7 +108,7 @@ def _loops(
         column_stride,
     )
     arguments[len(ArgumentField) :] = [number for major in majors for number in major]
-    return loops.write if is_write else loops.read, arguments
+    return loops.write if is_write else loops.read, _Arguments(arguments)
 
 
 def _inner_strides(strides: Sequence[int], tiling: _Tiling) -> tuple[int, int]:

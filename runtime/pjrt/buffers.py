@@ -92,19 +92,26 @@ class PjrtBuffer:
         return buffer.address != 0
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """Dimensions; raises `PjrtError` if it was deleted."""
+        return self._value().shape
+
+    @property
     def host_bytes(self) -> int:
         """Bytes of the value on the host; raises `PjrtError` if it was deleted."""
         return prod(self._value().shape) * self.dtype.numpy.itemsize
 
-    def host(self) -> HostArray:
-        """The value on the host, in C order: a copy, unless it lies in the host's memory."""
+    def host(self, out: HostArray | None = None) -> HostArray:
+        """The value on the host, in C order: a copy, unless it lies in the host's memory. The copy may be
+        `out`, if that is given."""
         array = self._value()
-        return array_on_host(array, self.dtype) if isinstance(array, Array) else array
+        return array_on_host(array, self.dtype, out) if isinstance(array, Array) else array
 
 
-def array_on_host(array: Array, dtype: DType) -> HostArray:
-    """The value of an array in HBM, copied to the host, in C order."""
-    return np.ascontiguousarray(array.numpy(), dtype.numpy).reshape(array.shape)
+def array_on_host(array: Array, dtype: DType, out: HostArray | None = None) -> HostArray:
+    """The value of an array in HBM, copied to the host, in C order; to `out`, if that can be."""
+    found = array.numpy(out)
+    return found if found is out else np.ascontiguousarray(found, dtype.numpy).reshape(array.shape)
 
 
 def layout_number(shape: ArrayShape) -> int:
@@ -168,7 +175,7 @@ def _host_view(
     if not data or 0 in dims:
         return np.empty(dims, kind)
     if not strides:
-        size = int(np.prod(dims, dtype=np.int64)) * kind.itemsize
+        size = prod(dims) * kind.itemsize
         return np.ndarray(dims, kind, _bytes_at(data, size))
     reach = [(size - 1) * stride for size, stride in zip(dims, strides, strict=True)]
     low, high = sum(r for r in reach if r < 0), sum(r for r in reach if r > 0)
@@ -189,18 +196,28 @@ def to_host(a: Any) -> None:
         return
     if a.dst_size < count:
         raise PjrtError(f"room for {a.dst_size} bytes, the array has {count}")
-    host = _in_order(buffer.host(), a.host_layout)
-    ctypes.memmove(a.dst, host.ctypes.data, count)
+    wanted = _order(a.host_layout)
+    shape = buffer.shape
+    place = np.ndarray(shape, buffer.dtype.numpy, _bytes_at(a.dst, count)) if count else None
+    host = buffer.host(place if wanted in ((), tuple(range(len(shape) - 1, -1, -1))) else None)
+    if host is not place:
+        ctypes.memmove(a.dst, _in_order(host, wanted).ctypes.data, count)
     a.event = leaves().ready
 
 
-def _in_order(host: HostArray, layout: int | None) -> HostArray:
-    """The array with its dimensions in the wanted order in memory."""
-    if not layout or not host.ndim:
-        return host
+def _order(layout: int | None) -> tuple[int, ...]:
+    """The dimensions in the order of a layout, minor first; none where it does not say."""
+    if not layout:
+        return ()
     wanted = structure("Layout").from_address(layout)
-    order = ints_at(wanted.tiled.minor_to_major, wanted.tiled.minor_to_major_size)
-    if wanted.type != _TILED or len(order) != host.ndim:
+    if wanted.type != _TILED:
+        return ()
+    return ints_at(wanted.tiled.minor_to_major, wanted.tiled.minor_to_major_size)
+
+
+def _in_order(host: HostArray, order: tuple[int, ...]) -> HostArray:
+    """The array with its dimensions in the wanted order in memory, minor first."""
+    if len(order) != host.ndim or not host.ndim:
         return host
     return np.ascontiguousarray(host.transpose(order[::-1]))
 

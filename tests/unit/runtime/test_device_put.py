@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import warnings
 
 import ml_dtypes
@@ -11,9 +12,10 @@ import pytest
 
 from compiler.diagnostics import CompileError, ResourceExhaustedError
 from compiler.hlo import host_types
-from compiler.hlo.dtypes import BY_NAME, DType
+from compiler.hlo.dtypes import BY_NAME, DType, from_numpy
 from compiler.hlo.host_types import PrecisionWarning
 from runtime.api import device_put
+from runtime.buffer import place
 from runtime.client import client_for
 
 DEVICE = client_for("v5e").devices[0]
@@ -98,3 +100,19 @@ def test_an_array_larger_than_hbm_is_refused_and_leaves_no_trace() -> None:
     with pytest.raises(ResourceExhaustedError, match="no room for 68,719,476,736 bytes"):
         device_put(huge)
     assert DEVICE.memory.allocator.used_bytes <= before  # idle programs gave theirs up
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int8, np.int64, np.complex64, np.bool_])
+@pytest.mark.parametrize("shape", [(), (3, 5), (2, 9, 130)])
+def test_an_array_is_read_to_where_it_is_wanted(
+    dtype: type[np.generic], shape: tuple[int, ...]
+) -> None:
+    host = np.arange(1, 1 + math.prod(shape)).reshape(shape).astype(dtype)
+    array = place(host, from_numpy(np.dtype(dtype)), DEVICE)
+    wanted = np.zeros(shape, dtype)
+    np.testing.assert_array_equal(array.numpy(wanted), host)
+    is_one_plane = dtype not in (np.int64, np.complex64)
+    assert (array.numpy(wanted) is wanted) == is_one_plane
+    other = np.zeros(shape, np.float16)
+    np.testing.assert_array_equal(array.numpy(other), host)
+    assert not other.any()
