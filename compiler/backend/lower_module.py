@@ -44,7 +44,7 @@ from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.geometry import GRANULE_BYTES
 from tpu_sim.isa.kernel_facts import FACTS, facts_text
 from tpu_sim.isa.origins import ORIGINS
-from tpu_sim.isa.program import HBM, HbmBuffer, Kernel, Program, core_word
+from tpu_sim.isa.program import HBM, HbmBuffer, Kernel, Node, Program, core_word
 from tpu_sim.isa.torus import Slice
 
 Progress = Callable[[str], None]
@@ -103,14 +103,7 @@ def lower_module(
     if kept is None or exchange is not None:
         kept = KeptKernels()
     kernels = _Kernels(library, chip, dump_dir, kept)
-    names = list(library.requests)
-    if processes > 1:
-        kernels.make_ahead(processes, progress)
-    for number, name in enumerate(names, 1):
-        if progress is not None:
-            progress(f"kernel {number} of {len(names)}: {name}")
-        kernels.add(name)
-    finished = kernels.finished()
+    finished = kernels.make(processes, progress)
     everything = buffers
     if exchange is not None:
         _check_room(module, exchange, buffers.peak_bytes, chip)
@@ -123,19 +116,24 @@ def lower_module(
         constants=_constants(module, buffers),
         hbm_bytes=everything.peak_bytes,
         smem_words=smem.base + smem.used,
-        metadata={"module": module.name},
+        metadata=_metadata(module, library, main),
     )
-    origins = site_origins(module, library.requests, main)
-    if origins.sites:
-        program.metadata[ORIGINS] = origins.text()
-    calls = {name: request.instr for name, request in library.requests.items()}
-    facts = facts_of(calls, options.precision)
-    program.metadata[FACTS] = facts_text(facts)
     if exchange is not None:
         program.routes = exchange.routes
         program.constants += exchange.tables
         program.metadata["exchanges"] = exchange.exchange_text()
     return LoweredModule(program, everything, library, lower_main, kernels.remarks, kernels.timings)
+
+
+def _metadata(module: HloModule, library: KernelLibrary, main: list[Node]) -> dict[str, str]:
+    """What reports know beside a program's code: its name, where kernels come from, what they compute."""
+    calls = {name: request.instr for name, request in library.requests.items()}
+    origins = site_origins(module, library.requests, main)
+    return {
+        "module": module.name,
+        **({ORIGINS: origins.text()} if origins.sites else {}),
+        FACTS: facts_text(facts_of(calls, library.target.options.precision)),
+    }
 
 
 def _check_room(module: HloModule, exchange: ExchangePlan, array_bytes: int, chip: Chip) -> None:
@@ -190,7 +188,18 @@ class _Kernels:
         self._kernels: dict[str, Kernel] = {}
         self._refused: dict[HloInstruction, KernelLimitError] = {}
 
-    def make_ahead(self, processes: int, progress: Progress | None) -> None:
+    def make(self, processes: int, progress: Progress | None) -> dict[str, Kernel]:
+        """All kernels of the library by name, made in so many processes."""
+        names = list(self._library.requests)
+        if processes > 1:
+            self._make_ahead(processes, progress)
+        for number, name in enumerate(names, 1):
+            if progress is not None:
+                progress(f"kernel {number} of {len(names)}: {name}")
+            self._add(name)
+        return self._finished()
+
+    def _make_ahead(self, processes: int, progress: Progress | None) -> None:
         """Make what several processes can make, of their own kernels each."""
         requests = [r for r in self._library.requests.values() if self._is_by_itself(r)]
 
@@ -212,8 +221,8 @@ class _Kernels:
         opcodes = {request.instr.opcode, *(i.opcode for c in computations for i in c)}
         return request.lower is None and not opcodes & _EXCHANGES
 
-    def add(self, name: str) -> None:
-        """Lower and schedule a kernel; one that breaks a limit is noted for `finished`."""
+    def _add(self, name: str) -> None:
+        """Lower and schedule a kernel; one that breaks a limit is noted for `_finished`."""
         request = self._library.requests[name]
         twin = request.twin
         if twin is not None and twin in self._kernels:
@@ -263,7 +272,7 @@ class _Kernels:
         if self._dump_dir is not None and plan is not None:
             write_dump(self._dump_dir / name, 0, "plan", "txt", print_plan(plan))
 
-    def finished(self) -> dict[str, Kernel]:
+    def _finished(self) -> dict[str, Kernel]:
         """All kernels; raises the first one's error, with all that broke a limit."""
         if self._refused:
             first = next(iter(self._refused.values()))
