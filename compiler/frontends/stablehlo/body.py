@@ -17,6 +17,7 @@ import numpy.typing as npt
 from compiler.diagnostics import CompileError
 from compiler.frontends.stablehlo.annotations import ANNOTATIONS, annotation_attrs
 from compiler.frontends.stablehlo.attributes import Attributes
+from compiler.frontends.stablehlo.dense import is_one_value
 from compiler.frontends.stablehlo.folding import folded, is_foldable
 from compiler.frontends.stablehlo.locations import Locations
 from compiler.frontends.stablehlo.syntax import Attribute, Document, Operation, Raw, Region
@@ -220,11 +221,9 @@ class Body(HloBuilder):
 
     def dense(self, literal: Array) -> Instr:
         """A constant; one value repeated becomes a broadcast scalar, as XLA's import makes it."""
-        if literal.ndim and literal.size > 1:
-            flat = literal.reshape(-1)
-            raw = np.ascontiguousarray(flat).view(np.uint8).reshape(flat.size, -1)
-            if bool((raw == raw[0]).all()):
-                return self.broadcast(self.literal(flat[:1].reshape(())), literal.shape)
+        if literal.ndim and literal.size > 1 and is_one_value(literal):
+            first = literal[(slice(1),) * literal.ndim].reshape(())
+            return self.broadcast(self.literal(first), literal.shape)
         return self.literal(literal)
 
     def constant_value(self, instr: Instr) -> Array | None:

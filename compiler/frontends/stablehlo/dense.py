@@ -12,6 +12,8 @@ from compiler.hlo.shape import ArrayShape
 
 Array = npt.NDArray[np.generic]
 
+_FIRST_LOOK = 64
+"""Elements: most arrays of several values are told by these."""
 _PART = re.compile(r"[^\s,\[\]()]+")
 _STRUCTURE = re.compile(r"[^\[\],]+")
 _PAIR = re.compile(r"\(([^(),]+),([^(),]+)\)")
@@ -23,7 +25,10 @@ def integer(text: str) -> int:
 
 
 def parse_dense(text: str, shape: ArrayShape) -> Array:
-    """Decode a literal of `shape`; raises ValueError saying what does not fit."""
+    """Decode a literal of `shape`; raises ValueError saying what does not fit.
+
+    One value for all elements takes no memory for each: it is a view of that value (`is_one_value`).
+    """
     if text.startswith("dense_resource"):
         raise ValueError(
             f"{text}: the text carries no such resource at its end; print its constants inline"
@@ -55,9 +60,25 @@ def _from_hex(text: str, shape: ArrayShape) -> Array:
     values = np.frombuffer(raw, f"u{item}" if item <= 8 else np.dtype(np.complex128))
     if dtype.bits < 8:
         values = values & np.array((1 << dtype.bits) - 1, values.dtype)
-        return np.broadcast_to(_narrow(values, dtype), shape.element_count).reshape(shape.dims)
-    typed = values.view(dtype.numpy)
-    return np.array(np.broadcast_to(typed, shape.element_count).reshape(shape.dims))
+        return _filled(_narrow(values, dtype), shape.dims)
+    return _filled(values.view(dtype.numpy), shape.dims)
+
+
+def _filled(values: Array, dims: tuple[int, ...]) -> Array:
+    """All elements, or a view of the one that there is."""
+    return np.broadcast_to(values[0], dims) if values.size == 1 else values.reshape(dims)
+
+
+def is_one_value(array: Array) -> bool:
+    """Whether all elements of an array, which has some, have the same bits."""
+    if not any(array.strides):
+        return True
+    flat = np.ascontiguousarray(array).reshape(-1)
+    bits = flat.view(np.uint8).reshape(flat.size, -1)
+    if not bool((bits[:_FIRST_LOOK] == bits[0]).all()):
+        return False
+    words = flat.view(f"u{bits.shape[1]}") if bits.shape[1] in (2, 4, 8) else bits
+    return bool((words == words[0]).all())
 
 
 def _narrow(values: npt.NDArray[np.generic], dtype: DType) -> Array:
@@ -75,7 +96,7 @@ def _booleans(raw: bytes, shape: ArrayShape) -> Array:
     count = shape.element_count
     data: Array = np.frombuffer(raw, np.uint8)
     if len(raw) == 1:
-        return np.full(shape.dims, raw != b"\x00")
+        return np.broadcast_to(np.bool_(raw != b"\x00"), shape.dims)
     if len(raw) == count:
         return data.astype(np.bool_).reshape(shape.dims)
     bits = np.unpackbits(np.frombuffer(raw, np.uint8), bitorder="little")
@@ -92,7 +113,7 @@ def _from_list(inside: str, shape: ArrayShape) -> Array:
     if not inside.startswith("["):
         if len(parts) != 1:
             raise ValueError(f"want one value or a [list], found {inside[:40]}")
-        return np.full(shape.dims, elements(parts, dtype)[0], dtype.numpy)
+        return _filled(elements(parts, dtype), shape.dims)
     if _STRUCTURE.sub("", inside) != _structure(shape.dims):
         raise ValueError(f"the nesting does not fit dimensions {list(shape.dims)}")
     return elements(parts, dtype).reshape(shape.dims)

@@ -7,6 +7,7 @@ import re
 from compiler.frontends.stablehlo.body import Body, Instr, Lowering
 from compiler.frontends.stablehlo.control import inline_region
 from compiler.frontends.stablehlo.elementwise import take
+from compiler.frontends.stablehlo.movement import TABLE as MOVEMENT
 from compiler.frontends.stablehlo.syntax import Attribute, Operation, Raw
 from compiler.hlo.attributes import FrontendAttributes
 from compiler.hlo.escapes import quote
@@ -117,8 +118,10 @@ def _axes_text(axes: Attribute) -> str:
 
 
 TABLE: dict[str, Lowering] = {
+    "sdy.constant": MOVEMENT["stablehlo.constant"],
     "sdy.manual_computation": _manual_computation,
     "sdy.propagation_barrier": _propagation_barrier,
+    "sdy.reshard": _sharding_constraint,
     "sdy.sharding_constraint": _sharding_constraint,
     "sdy.sharding_group": _sharding_group,
 }

@@ -6,7 +6,7 @@ import pytest
 
 from compiler.diagnostics import CompileError
 from compiler.frontends.models import parse_model
-from compiler.frontends.stablehlo.dense import parse_dense
+from compiler.frontends.stablehlo.dense import is_one_value, parse_dense
 from compiler.frontends.stablehlo.types import Types
 from compiler.hlo.shape import ArrayShape
 
@@ -109,3 +109,33 @@ def test_resources_are_read_where_the_text_carries_them() -> None:
         parse_model(RESOURCES.replace("weights:", "others:"), "m.mlir")
     with pytest.raises(CompileError, match="6 bytes, want 8"):
         parse_model(RESOURCES.replace("803F00000040", "803F0000"), "m.mlir")
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("dense<3>", "i32"),
+        ('dense<"0x0000803F">', "f32"),
+        ('dense<"0x01">', "i1"),
+        ("dense<-1>", "i4"),
+    ],
+)
+def test_one_value_for_all_elements_takes_no_memory_for_each(text: str, kind: str) -> None:
+    """A program of a real size has constants of a billion elements, all zero."""
+    value = decode(text, f"tensor<100000x1000000x{kind}>")
+    assert not any(value.strides) and is_one_value(value)
+    module = parse_model(
+        f"func.func @main() -> tensor<100000x1000000x{kind}> {{\n"
+        f"  %0 = stablehlo.constant {text} : tensor<100000x1000000x{kind}>\n"
+        f"  return %0 : tensor<100000x1000000x{kind}>\n}}"
+    )
+    assert module.entry.root_instruction.opcode == "broadcast"
+
+
+def test_arrays_of_several_values_are_told_from_one_value() -> None:
+    late = np.zeros((3, 100), np.complex128)
+    late[2, 99] = 1j
+    for array in (late, late.imag, np.array([0.0, -0.0], np.float32), np.eye(2, dtype=np.int8)):
+        assert not is_one_value(array)
+    nan = np.array([np.nan] * 3, ml_dtypes.bfloat16)
+    assert is_one_value(nan) and is_one_value(np.ones((2, 3), np.complex64)[:, ::2])

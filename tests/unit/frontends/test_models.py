@@ -93,3 +93,20 @@ def test_stablehlo_text_compiles_and_runs() -> None:
     x = np.arange(1024, dtype=np.float32).reshape(8, 128)
     (result,) = executable(x)
     np.testing.assert_array_equal(np.asarray(result), x + x)
+
+
+def test_shardy_constants_and_reshards_are_read() -> None:
+    """Modules that Shardy's own passes have seen have them."""
+    module = parse_model("""module attributes {mhlo.num_partitions = 2 : i32} {
+  sdy.mesh @mesh = <["x"=2]>
+  func.func @main(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
+    %c = sdy.constant dense<2.0> : tensor<4x8xf32>
+    %y = stablehlo.multiply %x, %c : tensor<4x8xf32>
+    %z = sdy.reshard %y <@mesh, [{"x"}, {}]> : tensor<4x8xf32>
+    return %z : tensor<4x8xf32>
+  }
+}""")
+    constrained = module.entry.root_instruction
+    assert constrained.opcode == "custom-call"
+    assert constrained.attrs["custom_call_target"] == "Sharding"
+    assert constrained.operands[0].opcode == "multiply"
