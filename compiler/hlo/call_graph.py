@@ -77,6 +77,11 @@ def control_computations(module: HloModule) -> list[HloComputation]:
     return post_order([module.entry], _controlled)
 
 
+def loop_bodies(module: HloModule) -> set[HloComputation]:
+    """The bodies of all loops that run."""
+    return {i.body for c in control_computations(module) for i in c if i.opcode == "while"}
+
+
 def _controlled(computation: HloComputation) -> Iterator[HloComputation]:
     for instr in computation:
         op = OPCODES.get(instr.opcode)  # the verifier asks before it looks at opcodes

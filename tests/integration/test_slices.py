@@ -259,6 +259,38 @@ def test_small_sums_are_one_and_each_result_is_its_own() -> None:
     assert kinds.count("all-gather") == 1
 
 
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "s8"])
+def test_small_gathers_are_one_and_each_result_is_its_own(dtype: str) -> None:
+    body = (
+        "x = T[16,24] parameter(0)\ny = T[3,100] parameter(1)\nz = T[2,3,5] parameter(2)\n"
+        "a = T[16,96] all-gather(x), replica_groups={}, dimensions={1}\n"
+        "b = T[3,400] all-gather(y), replica_groups={}, dimensions={1}\n"
+        "c = T[2,12,5] all-gather(z), replica_groups={}, dimensions={1}\n"
+        "ROOT r = (T[16,96], T[3,400], T[2,12,5]) tuple(a, b, c)"
+    )
+    arrays = [values(dtype, (4, *dims)) for dims in ((16, 24), (3, 100), (2, 3, 5))]
+    exe = check(text(body, dtype), *arrays)
+    kinds = [kernel.note.split()[-1] for kernel in exe.program.kernels.values()]
+    assert kinds.count("all-gather") == 1
+
+
+@pytest.mark.parametrize(("dtype", "operation"), [("f32", "add"), ("s32", "maximum")])
+def test_small_scattered_sums_are_one_and_each_result_is_its_own(
+    dtype: str, operation: str
+) -> None:
+    body = (
+        "x = T[64,24] parameter(0)\ny = T[100,3] parameter(1)\nz = T[4] parameter(2)\n"
+        "a = T[16,24] reduce-scatter(x), replica_groups={}, dimensions={0}, to_apply=add\n"
+        "b = T[25,3] reduce-scatter(y), replica_groups={}, dimensions={0}, to_apply=add\n"
+        "c = T[1] reduce-scatter(z), replica_groups={}, dimensions={0}, to_apply=add\n"
+        "ROOT r = (T[16,24], T[25,3], T[1]) tuple(a, b, c)"
+    )
+    arrays = [values(dtype, (4, *dims)) for dims in ((64, 24), (100, 3), (4,))]
+    exe = check(text(body, dtype, operation), *arrays)
+    kinds = [kernel.note.split()[-1] for kernel in exe.program.kernels.values()]
+    assert kinds.count("reduce-scatter") == 1
+
+
 def test_a_receive_without_its_send_is_refused() -> None:
     body = (
         "t = token[] after-all()\nv = (f32[6], u32[], token[]) recv(t), channel_id=3, "

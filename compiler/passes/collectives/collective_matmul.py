@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from compiler.backend.exchange.cost import exchange_cost, network_of
-from compiler.hlo.call_graph import control_computations
+from compiler.hlo.call_graph import control_computations, loop_bodies
 from compiler.hlo.dtypes import S32
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule, depends_on
 from compiler.hlo.opcodes import OPCODES, Trait
@@ -28,7 +28,6 @@ from compiler.hlo.replica_groups import device_counts
 from compiler.hlo.shape import ArrayShape
 from compiler.passes.collectives.expander import Collective
 from compiler.passes.collectives.hidden import Hidden
-from compiler.passes.collectives.latency_hiding import loop_bodies
 from compiler.passes.collectives.ring_cost import (
     Ring,
     can_estimate,

@@ -4,12 +4,12 @@
     all-to-all         [n, a, b] -> [n, a, b], slot j for the device of rank j
     reduce-scatter     an all-to-all of the parts, whose slots are then combined
     all-reduce         of few bytes: all slots are gathered and combined; else a reduce-scatter and an
-                       all-gather; several small arrays end to end as one
+                       all-gather
     broadcast          permutes, by which twice as many devices have it each time
     send, recv         a permute
 
-Groups of more devices than a kernel can serve are gone through in two levels: exchanged or reduced among
-members that lie apart, then among neighbours.
+Several small arrays of one collective go end to end as one. Groups of more devices than a kernel can serve
+are gone through in two levels: exchanged or reduced among members that lie apart, then among neighbours.
 
 Combining goes in the order of the group, so that all devices get the same bits.
 """
@@ -17,7 +17,7 @@ Combining goes in the order of the group, so that all devices get the same bits.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 
 from compiler.analysis.ring_reduction import ring_row
@@ -26,7 +26,7 @@ from compiler.hlo.dtypes import PRED, S32, DType
 from compiler.hlo.identities import MONOIDS, identity
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.replica_groups import Groups, device_counts
-from compiler.hlo.shape import ArrayShape, TupleShape
+from compiler.hlo.shape import ArrayShape, leaves
 from compiler.passes.collectives.combiner import SMALL_BYTES
 from compiler.passes.collectives.packing import plane_of
 from compiler.passes.collectives.ragged import expand_ragged
@@ -234,7 +234,58 @@ def _all_gather(instr: Instr) -> Instr | None:
     c = Collective(instr)
     if len(instr.operands) == 1 and dim == 0 and _is_sent_so(instr.operands[0], 1, c.size):
         return None
-    return result_of(c.e, instr, [c.joined(c.gathered(o), dim) for o in instr.operands])
+
+    def gathered(operands: Sequence[Instr]) -> list[Instr]:
+        if len(operands) == 1:
+            return [c.joined(c.gathered(operands[0]), dim)]
+        rows, ends = _end_to_end(c.e, operands, 0)
+        slots = c.gathered(c.e.reshape(rows, (ends[-1] // LANES, LANES)))
+        parts = _taken_apart(c.e, slots, ends, [o.array.dims for o in operands])
+        return [c.joined(part, dim) for part in parts]
+
+    return result_of(c.e, instr, _in_sets(instr.operands, gathered))
+
+
+def _end_to_end(e: Emitter, arrays: Sequence[Instr], leading: int) -> tuple[Instr, list[int]]:
+    """Arrays in a row behind their `leading` dimensions, each at the start of a tile, and where those
+    starts are."""
+    ends, rows = [0], []
+    for array in arrays:
+        dims = array.array.dims
+        count = math.prod(dims[leading:])
+        flat = e.shaped(array, (*dims[:leading], count))
+        rows.append(e.pad_dim(flat, leading, 0, -count % _TILE))
+        ends.append(ends[-1] + count + -count % _TILE)
+    return e.join(rows, leading), ends
+
+
+def _taken_apart(
+    e: Emitter, slots: Instr, ends: Sequence[int], dims: Sequence[Dims]
+) -> list[Instr]:
+    """``[n, rows, 128]`` -> the arrays of `_end_to_end` in each slot."""
+    n, parts = slots.array.dims[0], []
+    for start, own in zip(ends, dims, strict=False):
+        count = math.prod(own)
+        plane = e.part(slots, 1, start // LANES, -(-(start + count) // LANES))
+        flat = e.shaped(plane, (n, plane.array.element_count // n))
+        parts.append(e.shaped(e.part(flat, 1, 0, count), (n, *own)))
+    return parts
+
+
+def _in_sets(
+    operands: Sequence[Instr], exchanged: Callable[[Sequence[Instr]], list[Instr]]
+) -> list[Instr]:
+    """What is made of operands, the small ones of a type together."""
+    together: dict[object, list[Instr]] = {}
+    for operand in operands:
+        is_small = operand.array.byte_count <= SMALL_BYTES
+        key = operand.array.dtype if is_small else operand
+        together.setdefault(key, []).append(operand)
+    made: dict[Instr, Instr] = {}
+    for members in together.values():
+        distinct = list(dict.fromkeys(members))
+        made.update(zip(distinct, exchanged(distinct), strict=True))
+    return [made[operand] for operand in operands]
 
 
 def _all_to_all(instr: Instr) -> Instr | None:
@@ -264,11 +315,21 @@ def _reduce_scatter(instr: Instr) -> Instr | None:
         assert isinstance(computation, HloComputation)
         if ring_row(computation, instr.operands[0].array.dtype) and c.size <= _MOST_RING:
             return None
-    shapes = instr.shape.elements if isinstance(instr.shape, TupleShape) else (instr.shape,)
+
+    def scattered(operands: Sequence[Instr]) -> list[Instr]:
+        slots = [c.split(operand, dim) for operand in operands]
+        if len(slots) == 1:
+            return [c.scattered(slots[0])]
+        rows, ends = _end_to_end(c.e, slots, 1)
+        whole = c.scattered(c.e.reshape(rows, (c.size, ends[-1] // LANES, LANES)))
+        one = c.e.reshape(whole, (1, *whole.array.dims))
+        dims = [slot.array.dims[1:] for slot in slots]
+        return [c.e.shaped(p, p.array.dims[1:]) for p in _taken_apart(c.e, one, ends, dims)]
+
+    shapes = [shape for shape in leaves(instr.shape) if isinstance(shape, ArrayShape)]
     made = [
-        c.e.shaped(c.scattered(c.split(operand, dim)), shape.dims)
-        for operand, shape in zip(instr.operands, shapes, strict=True)
-        if isinstance(shape, ArrayShape)
+        c.e.shaped(part, shape.dims)
+        for part, shape in zip(_in_sets(instr.operands, scattered), shapes, strict=True)
     ]
     return result_of(c.e, instr, made)
 
@@ -276,30 +337,18 @@ def _reduce_scatter(instr: Instr) -> Instr | None:
 def _all_reduce(instr: Instr) -> Instr | None:
     """Small arrays of one type are reduced end to end as one, each at the start of a tile."""
     c = Collective(instr)
-    together: dict[DType, list[Instr]] = {}
-    for operand in instr.operands:
-        if operand.array.byte_count <= SMALL_BYTES:
-            together.setdefault(operand.array.dtype, []).append(operand)
-    made: dict[Instr, Instr] = {}
-    for operands in together.values():
-        if len(operands) > 1:
-            made.update(zip(operands, _reduced_together(c, operands), strict=True))
-    each = [made[o] if o in made else _reduced(c, o) for o in instr.operands]
-    return result_of(c.e, instr, each)
 
+    def reduced(operands: Sequence[Instr]) -> list[Instr]:
+        if len(operands) == 1:
+            return [_reduced(c, operands[0])]
+        rows, ends = _end_to_end(c.e, operands, 0)
+        whole = _reduced(c, rows)
+        return [
+            c.e.shaped(c.e.part(whole, 0, start, start + o.array.element_count), o.array.dims)
+            for start, o in zip(ends, operands, strict=False)
+        ]
 
-def _reduced_together(c: Collective, operands: Sequence[Instr]) -> list[Instr]:
-    e, ends, rows = c.e, [0], []
-    for operand in operands:
-        count = operand.array.element_count
-        flat = e.shaped(operand, (count,))
-        rows.append(e.pad_dim(flat, 0, 0, -count % _TILE))
-        ends.append(ends[-1] + count + -count % _TILE)
-    whole = _reduced(c, e.join(rows, 0))
-    return [
-        e.shaped(e.part(whole, 0, start, start + o.array.element_count), o.array.dims)
-        for start, o in zip(ends, operands, strict=False)
-    ]
+    return result_of(c.e, instr, _in_sets(instr.operands, reduced))
 
 
 def _reduced(c: Collective, operand: Instr) -> Instr:

@@ -25,7 +25,7 @@ from compiler.analysis.running_time import RunningTimes
 from compiler.analysis.tiled_layout import byte_size
 from compiler.backend.exchange.cost import exchange_cost, network_of
 from compiler.backend.exchange.ports import permute_ports
-from compiler.hlo.call_graph import control_computations
+from compiler.hlo.call_graph import control_computations, loop_bodies
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule, depends_on
 from compiler.hlo.opcodes import OPCODES, Trait, with_any
 from compiler.hlo.shape import leaves
@@ -78,11 +78,6 @@ def turn_cycles(body: HloComputation, times: RunningTimes) -> float:
     cycles = overlap.apply(trials=0)
     overlap.undo()
     return cycles
-
-
-def loop_bodies(module: HloModule) -> set[HloComputation]:
-    """The bodies of all loops that run."""
-    return {i.body for c in control_computations(module) for i in c if i.opcode == "while"}
 
 
 def _has_exchanges(computation: HloComputation) -> bool:
