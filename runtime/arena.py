@@ -48,7 +48,7 @@ class Arena:
         self._offset: int | None = None
         self._hbm: HbmMemory | None = None
         self._is_loaded = False
-        memory.programs.add(self)
+        memory.keep(self)
 
     @property
     def hbm(self) -> HbmMemory:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from threading import RLock
 from typing import Protocol
-from weakref import WeakSet
+from weakref import ReferenceType, ref
 
 from compiler.diagnostics import ResourceExhaustedError
 from runtime.allocator import HbmAllocator
@@ -50,7 +50,7 @@ class Memory:
         self.lock = ForkLock(RLock)
         self.copied_bytes = 0
         self.uses = 0  # calls so far: the clock of `Evictable.last_use`
-        self.programs: WeakSet[Evictable] = WeakSet()
+        self._programs: set[ReferenceType[Evictable]] = set()
         self.finish_work: Callable[[], bool] = lambda: False
 
     @cached_property
@@ -97,6 +97,10 @@ class Memory:
                         continue
             raise
 
+    def keep(self, program: Evictable) -> None:
+        """A program holds memory here, which it gives up when it is idle and others need it."""
+        self._programs.add(ref(program, self._programs.discard))
+
     def limit_idle(self) -> None:
         """Evict programs, longest idle first, until the others keep little enough."""
         idle = self._idle_programs()
@@ -117,5 +121,7 @@ class Memory:
             self.copied_bytes += source.size
 
     def _idle_programs(self) -> list[Evictable]:
-        idle = [program for program in self.programs if program.is_idle]
+        # Copied in one step: other threads add programs meanwhile, and a WeakSet would notice.
+        found = [reference() for reference in list(self._programs)]
+        idle = [program for program in found if program is not None and program.is_idle]
         return sorted(idle, key=lambda program: program.last_use)

@@ -36,7 +36,7 @@ _MOST_COPIED_BYTES = 1 << 16
 class QuickProgram:
     """A program on one device, ready to be run by native code.
 
-    `memory.programs` has it as one that may be given up when HBM is short.
+    `memory.keep` has it as one that may be given up when HBM is short.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class QuickProgram:
         self._row = self._filled(code, runner.row)
         self._begin, self._execute = runner.begin, leaves().execute_quickly
         self._row_address = ctypes.addressof(self._row)
-        memory.programs.add(self)
+        memory.keep(self)
 
     @property
     def is_idle(self) -> bool:

@@ -11,6 +11,7 @@ import pytest
 
 from compiler.diagnostics import ResourceExhaustedError
 from runtime.allocator import HbmAllocator
+from runtime.memory import Memory
 from tpu_sim.isa.geometry import GRANULE_BYTES
 
 CAPACITY = 64 * GRANULE_BYTES
@@ -127,3 +128,36 @@ def test_a_release_in_the_middle_of_an_allocation_waits_for_nobody() -> None:
         allocator.release(block)
     assert allocator.largest_free_bytes == CAPACITY
     assert allocator.allocate(CAPACITY) == block
+
+
+def test_programs_come_while_others_look_for_idle_ones() -> None:
+    memory, is_over = Memory(1 << 20), threading.Event()
+
+    class Program:
+        size_bytes, last_use, is_idle = 1, 0, False
+
+        def evict(self) -> None:
+            raise AssertionError("it is not idle")
+
+    def come_and_go() -> None:
+        while not is_over.is_set():
+            kept = [Program() for _ in range(50)]
+            for program in kept:
+                memory.keep(program)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    other = threading.Thread(target=come_and_go)
+    other.start()
+    try:
+        for _ in range(2000):
+            memory.limit_idle()
+    finally:
+        is_over.set()
+        other.join()
+        sys.setswitchinterval(before)
+    held = Program()
+    memory.keep(held)
+    assert len(memory._idle_programs()) == 0
+    held.is_idle = True
+    assert memory._idle_programs() == [held]
