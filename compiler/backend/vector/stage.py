@@ -36,6 +36,7 @@ from compiler.backend.vector.tile_loops import (
 from compiler.backend.vector.transposed_reads import (
     LEAST_TRANSPOSED,
     block_row_tiles,
+    matrices_at_once,
     reads_transposed,
 )
 from compiler.backend.vector.turned_stage import can_turn, run_turned
@@ -48,6 +49,8 @@ _DEAR_TILE = 40
 _MOST_COPIES = 64
 _ALIKE = 1.25
 """Of the least operations for a tile: what longer runs of columns may take."""
+_MATRIX_OPS = 8192
+"""What the small matrices of one body may take, as probes of one tile count it (assumed)."""
 _TRANSPOSED_COLUMNS = 4
 """Blocks side by side in one body: one goes through the transpose unit as the other is read."""
 
@@ -291,7 +294,11 @@ def _run_transposed(emitter: ElementEmitter, loops: TileLoops, stage: BoxStage) 
         if 2 * apart < cost:
             loops.run_rows_apart(space, down * step, pair, body)
             return
-    together = max(1, emitter.builder.chip.transpose_units // (min(down, blocks) * pair))
+    units = emitter.builder.chip.transpose_units
+    together = max(1, units // (min(down, blocks) * pair))
+    if blocks == space.col_tiles == 1 and space.majors:
+        most = _MATRIX_OPS // max(1, _cost(emitter, stage, whole))
+        together = matrices_at_once(space.majors[-1], together, most, units)
     loops.run_steps(space, down * step, pair, body, together)
 
 

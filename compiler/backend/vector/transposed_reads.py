@@ -12,6 +12,16 @@ from tpu_sim.isa.geometry import SUBLANES, UNIT_DIM
 
 LEAST_TRANSPOSED = 2
 """Vregs of a transposed block for which the transpose takes less than indexed loads."""
+_MOST_ROUNDS = 3
+"""Blocks of small matrices for each unit in a loop body: more code takes long to schedule (assumed)."""
+
+
+def matrices_at_once(count: int, usual: int, most: int, units: int) -> int:
+    """How many of `count` matrices of one block a body has: as many as let few units wait for the others,
+    where they divide what there is; else the usual number. A body has room for `most` of them."""
+    steps = [n for n in range(1, min(most, _MOST_ROUNDS * units) + 1) if count % n == 0]
+    best = min(steps, key=lambda n: (-(-n // units) / n, n), default=usual)
+    return max(best, usual)
 
 
 def block_row_tiles(packing: int) -> int:

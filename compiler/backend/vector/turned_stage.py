@@ -22,7 +22,7 @@ from compiler.backend.vector.index_values import LANE, SUBLANE
 from compiler.backend.vector.probe import inner_point, probe_emitter
 from compiler.backend.vector.stores import Storer
 from compiler.backend.vector.tile_loops import TileLoops, TilePoint, TileSpace
-from compiler.backend.vector.transposed_reads import reads_transposed
+from compiler.backend.vector.transposed_reads import matrices_at_once, reads_transposed
 from compiler.backend.vector.unpack import pack
 from compiler.hlo.ir import HloInstruction
 from compiler.llo.ir import VReg
@@ -122,7 +122,12 @@ def run_turned(
         elif known is not None:
             loops.run_column_steps_apart(space, row_step, _BLOCK_COL_TILES * across, body, known)
         else:
-            major_step = max(1, blocks // (most * -(-space.row_tiles // _BLOCK_ROW_TILES)))
+            each = most * -(-space.row_tiles // _BLOCK_ROW_TILES)
+            major_step = max(1, blocks // each)
+            if each == 1 and space.majors:
+                at_once = max(1, units // size)
+                most_at_once = _BODY_OPS // taken
+                major_step = matrices_at_once(space.majors[-1], blocks, most_at_once, at_once)
             loops.run_steps(space, row_step, col_step, body, major_step)
 
 
