@@ -135,7 +135,7 @@ def _sign(trace: Trace, value: object) -> Tracer:
     if x.dtype == _BOOL:
         raise BadTypeError("np.sign of booleans; convert them with .astype first")
     result = unary("sign", x)
-    if not is_floating(x.dtype) or is_complex(x):
+    if not is_floating(x.dtype) and not is_complex(x):
         return result
     zero = constant_like(x, 0)
     return select(compare(x, zero, "EQ"), zero, result)

@@ -111,3 +111,14 @@ def test_counts_have_a_known_size_where_it_covers_the_type() -> None:
     for minlength in (0, 255):
         with pytest.raises(tpuc.UnsupportedError, match="size="):
             tpuc.jit(lambda x, n=minlength: np.bincount(x, minlength=n))(bytes_)
+
+
+def test_the_sign_of_a_zero_is_a_positive_zero() -> None:
+    for z in (
+        np.asarray([-0.0, 0, 2], np.float32),
+        np.asarray([complex(-0.0, -0.0), 3j], np.complex64),
+    ):
+        found, want = np.asarray(xp.sign(xp.asarray(z))), np.sign(z)
+        np.testing.assert_array_equal(found, want)
+        np.testing.assert_array_equal(np.signbit(found.real), np.signbit(want.real))
+        np.testing.assert_array_equal(np.signbit(found.imag), np.signbit(want.imag))
