@@ -194,7 +194,8 @@ def _convolution(instr: HloInstruction, context: PassContext) -> HloInstruction:
     if groups == instr.array.dims[labels.output_feature] > 1 and places < min(taps, MAX_SLICES):
         return _depthwise_by_position(instr, labels)
     is_cut_often = min(taps, places) > MAX_SLICES or (groups > 1 and taps > MAX_SLICES)
-    if is_cut_often or (groups > 1 and _columns_bytes(instr) > _most_columns(context)):
+    is_written_out = groups > 1 or taps > MAX_TAPS  # else its product reads the image itself
+    if is_cut_often or (is_written_out and _columns_bytes(instr) > _most_columns(context)):
         return make.transpose(_in_a_loop(instr, labels, order, dims), inverse(result))
     if groups == 1 and places < taps:
         return _by_position(instr, labels)

@@ -110,3 +110,18 @@ def test_shardy_constants_and_reshards_are_read() -> None:
     assert constrained.opcode == "custom-call"
     assert constrained.attrs["custom_call_target"] == "Sharding"
     assert constrained.operands[0].opcode == "multiply"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "stablehlo.constant() <{value = dense<3> : tensor<2xi32>}> : () -> tensor<2xi32>",
+        'stablehlo.constant dense<3> {mhlo.frontend_attributes = {a = "b",},} : tensor<2xi32>',
+    ],
+    ids=["properties", "a last comma"],
+)
+def test_forms_of_text_that_printers_do_not_write(body: str) -> None:
+    """People write them by hand, and MLIR's parsers take them."""
+    text = f"func.func @main() -> tensor<2xi32> {{\n %0 = {body}\n return %0 : tensor<2xi32>\n}}"
+    (value,) = evaluate(parse_model(text), [])
+    np.testing.assert_array_equal(value, [3, 3])
