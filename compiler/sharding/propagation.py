@@ -74,9 +74,17 @@ class PropagationStep:
     is_broadcast: bool = False
     first: Direction = Direction.BOTH  # where it goes in the first two rounds
     shape: tuple[int, ...] = field(init=False)  # elements of each array
+    _directions: dict[Round, list[Direction]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.shape = tuple(math.prod(v.dims) for v in (*self.operands, *self.results))
+
+    def directions(self, now: Round) -> list[Direction]:
+        """Which way each factor's axes may go in a round."""
+        if now not in self._directions:
+            factors = range(len(self.rule.sizes))
+            self._directions[now] = [self.direction(factor, now) for factor in factors]
+        return self._directions[now]
 
     def direction(self, factor: int, now: Round) -> Direction:
         """Which way a factor's axes may go in a round."""
@@ -135,22 +143,34 @@ def propagate(steps: Sequence[PropagationStep], values: Sequence[ShardedValue]) 
     for priority in sorted(priorities):
         for value in values:
             value.take_turn(priority)
+        unsettled, before = set(steps), Round.SINGLE_USE
         for now in Round:
-            changes += _to_fixed_point(steps, users, now)
+            unsettled.update(s for s in steps if s.directions(now) != s.directions(before))
+            changes += _to_fixed_point(steps, users, now, unsettled)
+            before = now
     return changes
 
 
 def _to_fixed_point(
-    steps: Sequence[PropagationStep], users: dict[int, list[PropagationStep]], now: Round
+    steps: Sequence[PropagationStep],
+    users: dict[int, list[PropagationStep]],
+    now: Round,
+    unsettled: set[PropagationStep],
 ) -> int:
+    """Go through all steps, and again through those whose values gained some; the `unsettled` ones alone may
+    have anything to spread."""
     waiting = deque(steps)
     queued = set(steps)
     changes = 0
     while waiting:
         step = waiting.popleft()
         queued.discard(step)
+        if step not in unsettled:
+            continue
+        unsettled.discard(step)
         for value in apply(step, now):
             changes += 1
+            unsettled.update(users[value.number])
             fresh = [other for other in users[value.number] if other not in queued]
             waiting.extendleft(reversed(fresh))
             queued.update(fresh)
@@ -164,7 +184,7 @@ def apply(step: PropagationStep, now: Round) -> list[ShardedValue]:
     if not cut or len({v.mesh for v in values if v.mesh is not None}) > 1:
         return []
     rule = step.rule
-    directions = [step.direction(factor, now) for factor in range(len(rule.sizes))]
+    directions = step.directions(now)
     if not any(directions):
         return []
     mappings = (*rule.operands, *rule.results)
