@@ -8,7 +8,7 @@ import re
 from runtime.advice_site import Finding, SiteFacts
 from runtime.kernel_report import VREG_ELEMENTS
 from tpu_sim.isa.causes import Cause
-from tpu_sim.isa.kernel_facts import MODEL_LOOP, OperationFacts
+from tpu_sim.isa.kernel_facts import LOOKED_UP, MODEL_LOOP, OperationFacts
 
 _UNROLLED = 8
 """Turns that are put together for advice: of a recurrence of f32[1024,256] it takes two thirds away."""
@@ -16,6 +16,12 @@ _MUCH_OF_A_TURN = 0.2
 """Of the operations of a turn: when fewer could be done elsewhere, it is not said."""
 _LEAST_FILL = 0.5
 """Of a register that a loop works on: below, more at a time is almost free."""
+_MANY_PARTS = 2.0
+"""Times what turns look up that an array has to be: below, little of it comes for nothing."""
+_BEFORE_THE_LOOP = (
+    "all that turns look up at once, before the loop: rows = x[ids], then lax.scan over rows; "
+    "what only adds rows up is x[ids].sum(0), without a loop"
+)
 _MOSTLY_LATENCY = 2.0
 """Times that waits take what the bytes do: above, it is their way to the memory and back that costs."""
 
@@ -66,11 +72,26 @@ def fetches(site: SiteFacts) -> Finding | None:
         f"each of {loop.dims[0]:,} turns waits {each:,.0f} cycles for transfers to be through; "
         f"the bytes that pass HBM take {needed / trips:,.0f}"
     )
-    remedy = (
-        "all that turns look up at once, before the loop: rows = x[ids], then lax.scan over rows; "
-        "what only adds rows up is x[ids].sum(0), without a loop"
+    return Finding("fetches of turns", site.waits - needed, why, _BEFORE_THE_LOOP)
+
+
+def tables(site: SiteFacts) -> Finding | None:
+    """What a loop takes to bring whole arrays to the chip of which its turns look up little."""
+    loop = loop_of(site)
+    found = [o for o in site.facts.operations if LOOKED_UP in o.marks and len(o.dims) == 2]
+    if loop is None or not loop.dims[0] or not found:
+        return None
+    largest = max(found, key=lambda o: o.dims[1])
+    whole = max((a.bytes for a in site.facts.arrays if a.shape == largest.shape), default=0)
+    parts = loop.dims[0] * whole * largest.dims[0] / max(largest.dims[1], 1)
+    if whole < _MANY_PARTS * parts:
+        return None
+    why = (
+        f"waits for HBM: all of {largest.shape} comes to the chip, {whole / 1e6:,.1f} MB, for "
+        f"{loop.dims[0]:,} parts of it that turns look up, {parts / 1e6:,.1f} MB"
     )
-    return Finding("fetches of turns", site.waits - needed, why, remedy)
+    saved = min(site.waits, site.calls * site.transfer_cycles(whole - parts))
+    return Finding("looked-up tables", saved, why, _BEFORE_THE_LOOP, largest.source)
 
 
 def turning_vectors(site: SiteFacts, vector: float) -> Finding | None:

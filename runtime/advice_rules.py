@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 
-from runtime.advice_loops import fetches, loop_of, turning_vectors, turns
+from runtime.advice_loops import fetches, loop_of, tables, turning_vectors, turns
 from runtime.advice_site import Finding, SiteFacts
 from runtime.advice_ways import (
     columns,
@@ -89,7 +89,7 @@ def _busy_units(site: SiteFacts) -> Finding | None:
 def _needed_bytes(site: SiteFacts) -> Finding | None:
     report, arrays = site.report, site.facts.arrays
     total = sum(array.bytes for array in arrays)
-    if not site.waits or not total or report.amplification > _MOST_AGAIN:
+    if not site.waits or not total or report.amplification > _MOST_AGAIN or tables(site):
         return None
     wide: dict[str, int] = defaultdict(int)
     for array in arrays:
@@ -239,7 +239,7 @@ _WAYS: tuple[_Rule, ...] = (moves, columns, lookup, sorts, sums_of_pairs)
 """About all that a kernel does: where one speaks, those of causes are silent."""
 _CAUSES: tuple[_Rule, ...] = (
     _unfilled, _many_passes, _busy_units, _needed_bytes, _other_bytes, _vector, _latency, rows,
-    fetches, turns, _small_steps, _links, product_order,
+    fetches, tables, turns, _small_steps, _links, product_order,
 )  # fmt: skip
 """One for each kind of cause."""
 

@@ -214,8 +214,7 @@ def product_order(site: SiteFacts) -> Finding | None:
         return None
     takes = {o.source: math.prod(o.dims) for o in dots if len(o.dims) == 4}
     total = max(sum(takes.values()), 1)
-    between = {o.shape.partition("[")[2] for o in orders}
-    staying = sum(a.bytes for a in site.facts.arrays if a.shape.partition("[")[2] not in between)
+    staying = sum(array.bytes for array in site.facts.arrays) - _bytes_between(site, orders)
     shares = (takes.get(o.source, 0) / total * (1 - o.dims[1] / max(o.dims[0], 1)) for o in orders)
     most = site.report.cycles - site.transfer_cycles(staying * site.calls)
     saved = min(site.report.cycles * sum(shares), most)
@@ -223,3 +222,12 @@ def product_order(site: SiteFacts) -> Finding | None:
     why = f"a product of a product: {stated:,} multiply-adds, or {other:,} in the other order"
     remedy = "a @ (b @ c) for (a @ b) @ c, or the other way about; it rounds otherwise"
     return Finding("order of products", saved, why, remedy, orders[0].source)
+
+
+def _bytes_between(site: SiteFacts, orders: list[OperationFacts]) -> int:
+    """What a product leaves in HBM for the next: the smallest array of its dimensions, in any type; nothing
+    where both are of one kernel."""
+    if len(orders) > 1:
+        return 0
+    dims = orders[0].shape.partition("[")[2]
+    return min((a.bytes for a in site.facts.arrays if a.shape.endswith(f"[{dims}")), default=0)

@@ -15,10 +15,12 @@ import json
 import math
 import multiprocessing
 import os
+import signal
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -208,14 +210,38 @@ def _estimated(requests: Sequence[tuple[Result, Source]], jobs: int) -> Iterator
         return
     context = multiprocessing.get_context("spawn")
     size = min(jobs, len(requests))
-    with ProcessPoolExecutor(size, mp_context=context, initializer=end_with_parent) as pool:
-        pending: list[Future[Result]] = [pool.submit(estimate_one, *job) for job in requests]
+    pool = ProcessPoolExecutor(size, mp_context=context, initializer=end_with_parent)
+    with _interrupts_off() as switch:
         try:
+            pending: list[Future[Result]] = [pool.submit(estimate_one, *job) for job in requests]
+            switch(True)
             for future in as_completed(pending):
                 yield future.result()
+        except BaseException:
+            switch(False)  # half of an end would leave processes waiting
+            for child in multiprocessing.active_children():
+                child.terminate()
+            raise
         finally:
-            for future in pending:
-                future.cancel()
+            pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _interrupts_off() -> Iterator[Callable[[bool], None]]:
+    """A time without Ctrl-C, but where what this gives is called with True. Processes that begin in it
+    are without it for ever: a terminal sends it to all of them."""
+    handler = signal.getsignal(signal.SIGINT)
+    is_main = threading.current_thread() is threading.main_thread()
+
+    def switch(is_on: bool) -> None:
+        if is_main:
+            signal.signal(signal.SIGINT, handler if is_on else signal.SIG_IGN)
+
+    switch(False)
+    try:
+        yield switch
+    finally:
+        switch(True)
 
 
 def _on_workers(

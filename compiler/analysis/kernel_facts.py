@@ -14,12 +14,18 @@ from compiler.analysis.product_order import cheaper_order
 from compiler.analysis.scatter_dims import scatter_dims
 from compiler.analysis.tiled_layout import byte_size, memory_space
 from compiler.analysis.trip_count import trip_count
-from compiler.analysis.turn_work import turn_work
+from compiler.analysis.turn_work import look_ups, turn_work
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait, with_any, with_trait
 from compiler.hlo.origins import inside
 from compiler.hlo.shape import ArrayShape, leaves
-from tpu_sim.isa.kernel_facts import CHEAPER_ORDER, ArrayFacts, KernelFacts, OperationFacts
+from tpu_sim.isa.kernel_facts import (
+    CHEAPER_ORDER,
+    LOOKED_UP,
+    ArrayFacts,
+    KernelFacts,
+    OperationFacts,
+)
 from tpu_sim.isa.program import HBM
 
 _MOST_OPERATIONS = 4
@@ -70,6 +76,12 @@ def _loop(instr: HloInstruction) -> Iterator[OperationFacts]:
         work = turn_work(instr)
         dims = (trip_count(instr) or 0, work.total, work.free)
         yield OperationFacts(instr.name, instr.opcode, _text(state), dims, marks=marks_of(instr))
+        for found in look_ups(instr):
+            whole = found.array.array
+            sizes = (found.cut.array.element_count, whole.element_count)
+            yield OperationFacts(
+                found.cut.name, found.cut.opcode, _text(whole), sizes, marks=(LOOKED_UP,)
+            )
 
 
 def _array(shape: ArrayShape) -> ArrayFacts:

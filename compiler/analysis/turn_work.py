@@ -6,10 +6,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from compiler.analysis.kernel_work import operations
-from compiler.analysis.loop_invariants import is_invariant
+from compiler.analysis.loop_invariants import invariant_elements, is_invariant
 from compiler.analysis.trip_count import is_counter
 from compiler.hlo.ir import HloComputation, HloInstruction
+from compiler.hlo.opcodes import Trait, with_trait
 from compiler.hlo.origins import inside
+from compiler.hlo.shape import ArrayShape
+
+_SAME_ELEMENTS = with_trait(Trait.FORWARDS) | {"copy", "reshape"}
+
+
+@dataclass(frozen=True)
+class LookUp:
+    """A part of an array that no turn changes, cut out by `cut` where data say: `array` is the whole."""
+
+    cut: HloInstruction
+    array: HloInstruction
 
 
 @dataclass(frozen=True)
@@ -46,3 +58,30 @@ def _waits(body: HloComputation, node: HloInstruction) -> bool:
     if node.opcode != "get-tuple-element" or node.operands[0] is not body.parameters[0]:
         return False
     return not is_invariant(body, node.index) and not is_counter(body, node.index)
+
+
+def look_ups(loop: HloInstruction) -> Iterator[LookUp]:
+    """What turns of a ``while`` look up: places that depend on elements of arrays, not on the turn alone."""
+    reads = invariant_elements(loop.body)
+    tables = {read: read for read in reads if isinstance(read.shape, ArrayShape)}
+    yield from _look_ups(loop.body, tables, set())
+
+
+def _look_ups(
+    computation: HloComputation,
+    tables: dict[HloInstruction, HloInstruction],
+    data: set[HloInstruction],
+) -> Iterator[LookUp]:
+    """In a computation whose parameters may be `tables`, or depend on `data`."""
+    for node in computation:
+        if node.opcode == "fusion":
+            pairs = list(zip(node.calls.parameters, node.operands, strict=True))
+            inner = {p: tables[operand] for p, operand in pairs if operand in tables}
+            yield from _look_ups(node.calls, inner, {p for p, operand in pairs if operand in data})
+        is_cut = node.opcode == "dynamic-slice" and node.operands[0] in tables
+        if is_cut and not data.isdisjoint(node.operands[1:]):
+            yield LookUp(node, tables[node.operands[0]])
+        if node.opcode in _SAME_ELEMENTS and node.operands[0] in tables:
+            tables[node] = tables[node.operands[0]]
+        if any(o in data or (o in tables and o.array.rank) for o in node.operands):
+            data.add(node)

@@ -41,6 +41,7 @@ REASONS = {
         "passes/derived_stacks.py",
         "add multiply negate subtract",
     ): "what takes one vector operation, in any type",
+    ("analysis/turn_work.py", "copy reshape"): "the elements of an array, in another form",
     ("analysis/product_order.py", "divide multiply"): "by one number they commute with products",
     (
         "analysis/product_order.py",

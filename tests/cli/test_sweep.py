@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import importlib.util
 import io
 import json
 import math
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -395,3 +398,24 @@ def test_processes_of_a_sweep_that_is_killed_end(tmp_path: Path) -> None:
     while worker.exists() and worker.read_text().split(") ")[1][0] != "Z":
         assert time.monotonic() < end, "the worker outlives its parent"
         time.sleep(0.05)
+
+
+@pytest.mark.slow
+def test_a_second_interrupt_does_not_keep_a_sweep_from_ending(model: Path, tmp_path: Path) -> None:
+    """Who waits presses Ctrl-C again, which the terminal sends to all processes."""
+    words = ["sweep", model, "--set", "vmem=16,32,64MiB", "--set", "clock=1,1.2,1.5GHz"]
+    command = [sys.executable, "-m", "tpuc", *map(str, words), "--results", str(tmp_path / "kept")]
+    sweep = subprocess.Popen(
+        command,
+        start_new_session=True,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    )
+    time.sleep(3)
+    for _ in range(4):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(sweep.pid, signal.SIGINT)
+        time.sleep(0.1)
+    said = sweep.communicate(timeout=30)[1]
+    assert sweep.returncode in (130, -signal.SIGINT) and "Traceback" not in said

@@ -23,6 +23,8 @@ OUTER_SUM = "outer sum"
 """Of a reduction: it sums polynomials of the elements of two smaller arrays, each with each."""
 MODEL_LOOP = "model's loop"
 """Of a loop: the model has it, as a scan or a while loop; a pass made no loop of some other operation."""
+LOOKED_UP = "looked up"
+"""Of a part of an array that turns of a loop cut out: where, elements of arrays say."""
 CHEAPER_ORDER = "cheaper order"
 """Of a product of a product: multiplied in another order it takes fewer multiply-adds."""
 PRODUCTS = "products"
@@ -54,7 +56,9 @@ class OperationFacts:
     the multiply-adds of both as stated and in that order. What goes row by row (gather, scatter) has the
     rows, the elements of each, and the rows of the table; a sort its lines and the elements of each; a loop
     that is a kernel its trips (0: not known), the operations on elements of a turn, and those of them that
-    wait for no turn before; what moves elements (transpose, ..) how many. `marks` are of those above.
+    wait for no turn before, and a row for each array that its turns look up, of that array's shape, with
+    the elements of a part and of all; what moves elements (transpose, ..) how many. `marks` are of those
+    above.
     """
 
     source: str

@@ -32,6 +32,7 @@ from tpu_sim.jit.host import processor_count
 from tpuc.commands.terminal import compiling, quiet, warn_of_f32
 from tpuc.own_lines import text_file
 
+WANTED_TARGET = "want a chip (v5e), a slice of it (v5e:4x2), or several with commas between"
 _BETWEEN_TARGETS = re.compile(r",(?![^{}]*\})")
 
 
@@ -52,6 +53,8 @@ def several_targets(names: str) -> list[str]:
     """The targets of a list with commas between; those inside of ``{..}`` are of settings."""
     targets = [name.strip() for name in _BETWEEN_TARGETS.split(names)]
     for number, target in enumerate(targets):
+        if not target:
+            raise click.UsageError(f"--target {names!r}: a name is empty; {WANTED_TARGET}")
         if target in targets[:number]:
             raise click.UsageError(f"--target {target} is given twice")
     return targets

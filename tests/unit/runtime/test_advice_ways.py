@@ -211,6 +211,17 @@ def test_lookups_turn_by_turn_are_told_of_one_before_the_loop() -> None:
     assert 0.5 * report.cycles < first.saved_cycles < report.cycles
 
 
+def test_a_table_that_comes_whole_for_a_few_of_its_rows_is_named() -> None:
+    text = LOOKUPS.replace("f32[1024]", "s32[1024]").replace("f32[1024,256]", "f32[50000,256]")
+    text = text.replace("found = f32[1]", "found = s32[1]").replace("convert(found)", "copy(found)")
+    advice = _rules(_estimate(text))
+    table = advice["looked-up tables"]
+    assert "all of f32[50000,256]" in table.why and "1,024 parts" in table.why
+    assert "x[ids]" in table.remedy and "needed bytes" not in advice
+    by_turn = text.replace("reshape(whole)", "copy(i)")
+    assert "looked-up tables" not in _rules(_estimate(by_turn))
+
+
 @pytest.mark.slow
 def test_a_sort_is_named_with_its_stages() -> None:
     report = _estimate(
