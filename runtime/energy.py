@@ -96,7 +96,7 @@ def parse_prices(data: bytes, name: str) -> dict[str, float]:
     for chip, price in rows.items():
         is_number = isinstance(price, (int, float)) and not isinstance(price, bool)
         if not is_number or not 0 <= price <= _MOST_PRICE:
-            raise CompileError(f"{name}: the price of {chip} is {price!r}, want a number")
+            raise CompileError(f"{name}: the price of {chip} is {price!r}, want a number from 0 on")
     return {str(chip): float(price) for chip, price in rows.items()}
 
 

@@ -69,6 +69,10 @@ class Run:
         self._executable = executable
         self._call = call
 
+    def __repr__(self) -> str:
+        state = "done" if self.is_done() else "under way"
+        return f"<tpuc.Run of {self._executable!r}, {state}>"
+
     def wait(self) -> Run:
         """Return, itself, when the call has ended."""
         self._call.result()

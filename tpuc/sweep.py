@@ -298,7 +298,7 @@ def estimate_one(
         executable = compile(source, target, options=options)
         report = executable.estimate(request.trips)
     except TpucError as error:
-        return Result(**{**fields, "error": str(error).splitlines()[0]})
+        return Result(**{**fields, "error": _in_a_line(error)})
     return Result(
         **{
             **fields,
@@ -311,6 +311,12 @@ def estimate_one(
             "devices": executable.device_count,
         }
     )
+
+
+def _in_a_line(error: TpucError) -> str:
+    """What an error says first, and where."""
+    said, place = str(error).splitlines()[0], getattr(error, "span", None)
+    return said if place is None else f"{said} (at {place.file}:{place.line}:{place.column})"
 
 
 def sensitivity(

@@ -15,11 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import NamedTuple
-from weakref import WeakKeyDictionary
 
 from compiler.analysis import vmem_shares
-from compiler.analysis.aliasing import hands_on, leaf_count
+from compiler.analysis.aliasing import hands_on
 from compiler.analysis.buffer_assignment import Allocation, BufferAssignment
 from compiler.analysis.dot_parts import dot_parts
 from compiler.analysis.fusion_body import FusionBody, fusion_body
@@ -29,9 +27,10 @@ from compiler.analysis.indexing_maps import start_variable
 from compiler.analysis.iteration_space import iteration_space
 from compiler.analysis.kernel_vmem import arrangement, held_rows
 from compiler.analysis.loop_stacks import streamed_stacks
+from compiler.analysis.tiled_layout import byte_size
 from compiler.analysis.trip_count import expected_trips
 from compiler.analysis.unread_starts import is_overwritten
-from compiler.analysis.vmem_scope import scoped_bytes, scoped_chip
+from compiler.analysis.vmem_scope import scoped_chip
 from compiler.analysis.window_search import make_plan
 from compiler.analysis.windows import Blocks
 from compiler.backend.box_transfer import start_whole
@@ -48,19 +47,16 @@ from compiler.backend.stages import StageEmitter
 from compiler.backend.tile_update import TileUpdate, can_update_tiles
 from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray, whole_array
 from compiler.backend.vector.vector_emitter import VectorEmitter
-from compiler.diagnostics import CompileError, UnsupportedError
-from compiler.hlo.call_graph import post_order
+from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloComputation, HloInstruction
-from compiler.hlo.keys import Key, computation_hash
 from compiler.hlo.opcodes import Trait, with_trait
 from compiler.hlo.shape import ArrayShape, leaves
 from compiler.kernels.planning import kernel_plan
 from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import LloKernel, SReg
-from tpu_sim.isa.geometry import GRANULE_BYTES
+from tpu_sim.isa.geometry import GRANULE_BYTES, ROW_BYTES
 from tpu_sim.isa.program import HBM, SMEM, VMEM
 
-_MOST_ROWS = 0.92  # with what stages keep
 _MOST_INSTRUCTIONS = 64
 _MOST_CONVERTED = 256
 """Registers of an array that a bitcast may have to move."""
@@ -97,7 +93,7 @@ class LoopKernel(ControlLowering):
         b = self.builder
         b.source = self.loop.name
         b.note = f"{self.loop.name} loop in VMEM"
-        body = _computations(self.loop)
+        body = computations_of(self.loop)
         count = sum(i.opcode not in NO_CODE for computation in body for i in computation)
         if count > _MOST_INSTRUCTIONS:
             raise _cannot(self.loop, "its body is long")
@@ -116,8 +112,8 @@ class LoopKernel(ControlLowering):
                         self._array(instr, shape, place)
                         if instr.opcode == "constant":
                             fetched[shape, place] = None
-        for (space, _, _), array in self._arrays.items():
-            if space == HBM:
+        for key, array in self._arrays.items():
+            if key[0] == HBM and not any(_fills(key, array, *pair) for pair in fetched):
                 emit_clear(b, array)
         b.new_block()
         self._move([pair for pair in fetched if pair[1].space == HBM], to_vmem=True)
@@ -398,87 +394,7 @@ class LoopKernel(ControlLowering):
         b.new_block()
 
 
-class LoopKernels:
-    """Which loops of a program are kernels of their own."""
-
-    def __init__(self, buffers: BufferAssignment, library: KernelLibrary) -> None:
-        self.buffers = buffers
-        self.library = library
-        self._names: dict[HloInstruction, str | None] = {}
-
-    def kernel_for(self, loop: HloInstruction) -> str | None:
-        """The name of the kernel that runs a loop; None where main runs it."""
-        options = self.library.target.options
-        if not options.loops_in_vmem or loop.name in options.loops_in_main:
-            return None
-        if scoped_bytes(loop) is None and self.buffers.holds_vmem(loop):
-            return None
-        if loop not in self._names:
-            self._names[loop] = self._made(loop)
-        return self._names[loop]
-
-    def needed_rows(self, loop: HloInstruction) -> int | None:
-        """The rows of VMEM that a loop needs as a kernel of its own; None where it cannot be one."""
-        made = self._emitted(loop)
-        return None if made is None else int(_rows(made) / vmem_shares.WINDOWS) + 1
-
-    def _made(self, loop: HloInstruction) -> str | None:
-        first = self._emitted(loop)
-        if first is None:
-            return None
-        del _LAST[loop.body]  # lowering consumes it
-        made = [first]
-        return self.library.loop_kernel(loop, lambda: made.pop() if made else self._emit(loop)[0])
-
-    def _emit(self, loop: HloInstruction) -> tuple[LloKernel, int]:
-        """A loop as a kernel, and the rows of its arrays."""
-        emitter = LoopKernel(loop, self.buffers, self.library)
-        return emitter.emit(), emitter.array_rows
-
-    def _emitted(self, loop: HloInstruction) -> LloKernel | None:
-        key, last = self._key(loop), _LAST.get(loop.body)
-        if last is None or last.key != key:
-            try:
-                last = _LAST[loop.body] = _Emitted(key, *self._emit(loop))
-            except CompileError:
-                return None
-        vmem_rows = scoped_chip(self.library.target.chip, loop).vmem_rows
-        fits = last.array_rows <= vmem_shares.WINDOWS * vmem_rows and _rows(last.llo) <= (
-            _MOST_ROWS * vmem_rows
-        )
-        return last.llo if fits else None
-
-    def _key(self, loop: HloInstruction) -> Key:
-        """All that a loop's code depends on: what it computes, and where its arrays lie."""
-        target, body = self.library.target, _computations(loop)
-        hashes = [computation_hash(c) for c in post_order(body)]
-        values = [loop, loop.operands[0], *(instr for computation in body for instr in computation)]
-        places = [
-            (place.space, place.offset, place.size_bytes)
-            for instr in values
-            for place in (self.buffers.allocation(instr, n) for n in range(leaf_count(instr.shape)))
-        ]
-        trips, precision = expected_trips(loop), target.options.precision
-        return (loop.name, trips, target.chip, precision, tuple(hashes), tuple(places))
-
-
-class _Emitted(NamedTuple):
-    key: Key
-    llo: LloKernel
-    array_rows: int
-
-
-_LAST: WeakKeyDictionary[HloComputation, _Emitted] = WeakKeyDictionary()
-"""By a loop's body what was emitted for it last. Passes ask which loops can be kernels and what VMEM
-these need, which the code alone says; lowering takes the code if nothing has changed since."""
-
-
-def _rows(kernel: LloKernel) -> int:
-    """Rows of a kernel's own windows."""
-    return sum(window.rows for window in kernel.windows if window.place < 0)
-
-
-def _computations(loop: HloInstruction) -> list[HloComputation]:
+def computations_of(loop: HloInstruction) -> list[HloComputation]:
     """The condition and body of a loop, and what they call."""
     found: list[HloComputation] = []
     pending = [loop.condition, loop.body]
@@ -500,3 +416,9 @@ def _bare(shape: ArrayShape) -> ArrayShape:
 
 def _cannot(instr: HloInstruction, why: str) -> UnsupportedError:
     return UnsupportedError(f"%{instr.name} does not stay in VMEM: {why}", instr.span)
+
+
+def _fills(key: Place, array: VmemArray, shape: ArrayShape, place: Allocation) -> bool:
+    """Whether all tiles of an array in VMEM come from HBM, where it has as many: none is left as it was."""
+    is_there = key == (place.space, place.offset, arrangement(shape))
+    return is_there and byte_size(shape) == array.word_rows * ROW_BYTES

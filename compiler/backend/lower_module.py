@@ -25,7 +25,7 @@ from compiler.backend.exchange.ports import permute_ports
 from compiler.backend.kept_kernels import KeptKernels, MadeKernel
 from compiler.backend.kernel_library import KernelLibrary, KernelRequest
 from compiler.backend.kernel_options import KernelOptions, KernelTarget
-from compiler.backend.loop_kernel import LoopKernels
+from compiler.backend.loop_kernels import LoopKernels
 from compiler.backend.site_origins import site_origins
 from compiler.backend.smem_scratch import SmemScratch
 from compiler.diagnostics import KernelLimitError, ResourceExhaustedError

@@ -53,18 +53,19 @@ def raise_syntax_error(
     The text that was parsed begins at `base` of `source` and ends at `end`.
     """
     expected: set[str] = set()
+    at_end = ""
     offset = base + (error.pos_in_stream or 0)
     if isinstance(error, UnexpectedCharacters):
         expected = set(error.allowed or ())
     elif isinstance(error, UnexpectedToken):
         expected = set(error.accepts or error.expected)
         if error.token.type == "$END":
-            offset = end
+            offset, at_end = end, "the text ends here, "
         elif error.token.start_pos is not None:
             offset = base + error.token.start_pos
     wanted = sorted({words.get(name, name) for name in expected if name not in ignored})
     head = ", ".join(wanted[:-1]) + (" or " if wanted[1:] else "")
-    want = f": expected {head}{wanted[-1]}" if wanted else ""
+    want = f": {at_end}expected {head}{wanted[-1]}" if wanted else ""
     raise CompileError(f"syntax error{want}", source.span(offset)) from None
 
 

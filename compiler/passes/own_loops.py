@@ -8,7 +8,7 @@ from compiler.analysis.vmem_scope import scoped_bytes
 from compiler.analysis.window_planner import WindowPlanner
 from compiler.backend.kernel_library import KernelLibrary
 from compiler.backend.kernel_options import KernelOptions, KernelTarget
-from compiler.backend.loop_kernel import LoopKernels
+from compiler.backend.loop_kernels import LoopKernels
 from compiler.backend.smem_scratch import SmemScratch
 from compiler.diagnostics import ResourceExhaustedError
 from compiler.hlo.call_graph import control_computations

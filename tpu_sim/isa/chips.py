@@ -280,7 +280,9 @@ def _read_tree(name: str, seen: tuple[str, ...]) -> dict[str, object]:
         raise ChipError(f"{name}: chip files form a cycle through `base`")
     try:
         tree = dict(_parsed(path.read_text(encoding="utf-8")))
-    except ValueError as error:  # of TOML, of UTF-8, or a number of thousands of digits
+    except UnicodeDecodeError as error:
+        raise ChipError(f"{name}: not a TOML file: it is no UTF-8 text") from error
+    except ValueError as error:  # of TOML, or a number of thousands of digits
         raise ChipError(f"{name}: not a TOML file: {error}") from error
     except RecursionError as error:
         raise ChipError(f"{name}: nested too deep") from error

@@ -13,7 +13,7 @@ from rich.table import Table
 from compiler.diagnostics import DeviceCountError, ResourceExhaustedError, UnsupportedError
 from runtime.executable import Executable
 from runtime.topology import Topology
-from tpuc.commands.models import named_topology
+from tpuc.commands.models import named_topology, several_targets
 from tpuc.tables import console, heading, printed_bytes, printed_seconds, shown_name
 
 
@@ -44,6 +44,8 @@ def fit(
     model: str, family: str, compiled: Callable[[str], Executable], trips: int, *, as_json: bool
 ) -> None:
     """Try slices until one has room; exit 1 if none has. `compiled` compiles for a target."""
+    if len(several_targets(family)) > 1:
+        raise click.UsageError("--fit looks for a slice of one chip: name one with --target")
     topology = named_topology(family)
     if topology.chip_count > 1:
         raise click.UsageError(f"--fit looks for a slice of a chip: name {topology.chip.name}")

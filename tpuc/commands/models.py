@@ -153,7 +153,9 @@ def parsed(model: str, *, is_verified: bool = True) -> HloModule:
 def listed(passes: str) -> list[str]:
     """Pass names between commas, of which "none" is none."""
     names = [name.strip() for name in passes.split(",")]
-    return [name for name in names if name not in ("", "none")]
+    if "" in names:
+        raise click.UsageError(f"{passes!r}: the name of a pass is empty (none: no pass)")
+    return [name for name in names if name != "none"]
 
 
 def as_usage_error(find: Callable[[], object]) -> None:

@@ -7,6 +7,9 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from tpuc.debugger import show
 from tpuc.debugger.breakpoints import DebuggerError
 from tpuc.debugger.debugger import UNITS, Debugger, StopReport
@@ -118,7 +121,7 @@ class CommandLoop:
             raise DebuggerError(f"{text!r}: want NAME, or a part of it as in NAME[0,:4]")
         values = self.debugger.values(found["name"].strip(), evaluate=evaluate)
         if found["key"]:
-            values = [values[0][_key(found["key"])]]
+            values = [_part_of(values[0], found["name"].strip(), found["key"])]
         return "\n".join(show.array_text(value) for value in values) or "no arrays"
 
     def _display(self, rest: str) -> str:
@@ -304,6 +307,15 @@ def _number(text: str) -> int:
     if not text.strip().isdecimal():
         raise DebuggerError(f"{text!r} is no number")
     return int(text)
+
+
+def _part_of(value: npt.NDArray[np.generic], name: str, key: str) -> npt.NDArray[np.generic]:
+    try:
+        part: npt.NDArray[np.generic] = value[_key(key)]
+    except IndexError as error:
+        dims = list(value.shape)
+        raise DebuggerError(f"{name} has dimensions {dims}, {key} is no part of it") from error
+    return part
 
 
 def _key(text: str) -> tuple[int | slice, ...]:

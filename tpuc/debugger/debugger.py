@@ -93,6 +93,9 @@ class Debugger:
         for core in range(self._stepper.count):
             self._stepper.reach_bundle(core)
 
+    def __repr__(self) -> str:
+        return f"<tpuc.Debugger {self.where().line()}, breakpoints: {len(self.breakpoints)}>"
+
     # breakpoints
 
     def break_at(self, place: str, condition: str = "", *, temporary: bool = False) -> Breakpoint:
