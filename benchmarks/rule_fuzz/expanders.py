@@ -86,6 +86,7 @@ MAKERS: dict[tuple[str, str], tuple[Maker, Freedom]] = {
     ("rng-expander", "rng-bit-generator"): (texts.random_bits, Freedom.NONE),
     ("sort-kernels", "sort"): (partial(texts.sort, least=300, most=700), Freedom.NONE),
     ("sort-expander", "sort"): (texts.sort, Freedom.NONE),
+    ("custom-call-expander", "sort"): (texts.first_of_sort, Freedom.NONE),
     ("custom-call-expander", "topk"): (texts.topk, Freedom.NONE),
     ("topk-expander", "topk"): (texts.topk, Freedom.NONE),
     ("reduce-window-expander", "reduce-window"): (texts.reduce_window, ANY_ORDER),

@@ -124,6 +124,35 @@ def topk(g: Generator) -> HloModule:
     return t.module(f"{result} topk({x}), k={k}, largest=true")
 
 
+def first_of_sort(g: Generator) -> HloModule:
+    """A sort with places, both ways, of which the first elements are read; ties, NaN where it is total."""
+    t = Text(g)
+    dtype = g.choose(("f32", "s32", "bf16", "s8", "u8", "f16", "u32", "s16"))
+    is_total = BY_NAME[dtype].is_float and g.chance(0.5)
+    dims = (*g.dims(0, 2, 20), g.choose((300, 700, 1030)))
+    edges = 0.4 if is_total or not BY_NAME[dtype].is_float else 0.0
+    x, last, k = t.input(dtype, dims, edges=edges), len(dims) - 1, g.integer(1, 16)
+    direction, order = g.choose(("LT", "GT")), ", type=TOTALORDER" if is_total else ""
+    parameters = [
+        f"  {n} = {kind}[] parameter({i})"
+        for i, (n, kind) in enumerate(zip("abcd", (dtype, dtype, "s32", "s32"), strict=True))
+    ]
+    test = f"  ROOT r = pred[] compare(a, b), direction={direction}{order}"
+    t.before.append("\n".join(["before {", *parameters, test, "}\n"]))
+    values, places = shape(dtype, dims), shape("s32", dims)
+    cut = (*dims[:-1], k)
+    bounds = ", ".join(f"[0:{n}]" for n in cut)
+    t.lines += [
+        f"  n = {places} iota(), iota_dimension={last}",
+        f"  s = ({values}, {places}) sort({x}, n), dimensions={{{last}}}, is_stable=true, to_apply=before",
+        f"  v = {values} get-tuple-element(s), index=0",
+        f"  w = {places} get-tuple-element(s), index=1",
+        f"  best = {shape(dtype, cut)} slice(v), slice={{{bounds}}}",
+        f"  where = {shape('s32', cut)} slice(w), slice={{{bounds}}}",
+    ]
+    return t.module(f"({shape(dtype, cut)}, {shape('s32', cut)}) tuple(best, where)")
+
+
 def random_bits(g: Generator) -> HloModule:
     """Both algorithms, odd counts, counters about to wrap."""
     t = Text(g)

@@ -403,19 +403,28 @@ def test_processes_of_a_sweep_that_is_killed_end(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_second_interrupt_does_not_keep_a_sweep_from_ending(model: Path, tmp_path: Path) -> None:
     """Who waits presses Ctrl-C again, which the terminal sends to all processes."""
-    words = ["sweep", model, "--set", "vmem=16,32,64MiB", "--set", "clock=1,1.2,1.5GHz"]
-    command = [sys.executable, "-m", "tpuc", *map(str, words), "--results", str(tmp_path / "kept")]
+    values = [",".join(str(n) for n in range(first, first + 40)) for first in (24, 100)]
+    words = [
+        "sweep",
+        model,
+        "--set",
+        f"vregs={values[0]}",
+        "--set",
+        f"call_overhead_cycles={values[1]}",
+    ]
+    kept = tmp_path / "kept"
     sweep = subprocess.Popen(
-        command,
+        [sys.executable, "-m", "tpuc", *map(str, words), "--results", str(kept)],
         start_new_session=True,
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         text=True,
     )
-    time.sleep(3)
+    while sweep.poll() is None and not (kept.exists() and kept.stat().st_size):
+        time.sleep(0.05)
     for _ in range(4):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(sweep.pid, signal.SIGINT)
         time.sleep(0.1)
-    said = sweep.communicate(timeout=30)[1]
+    said = sweep.communicate(timeout=60)[1]
     assert sweep.returncode in (130, -signal.SIGINT) and "Traceback" not in said
