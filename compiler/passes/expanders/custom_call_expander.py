@@ -161,6 +161,8 @@ def expand_topk(instr: Instr, chip: Chip) -> Instr | None:
 
 def _way(instr: Instr, chip: Chip) -> Callable[[Instr], Instr | None] | None:
     """How a topk is made; None where that is a sort. Rounds of maximum are made later (`topk_expander`)."""
+    if not instr.operands[0].array.element_count:
+        return None
     room, k = int(vmem_shares.SORTED_PARTS * chip.vmem_bytes), instr.k
     by_rounds = instr.largest and 0 < k <= MAX_K and _saves_by_rounds(instr, room, chip)
     if not by_rounds and can_halve(instr, room) and _saves_sorting(instr, chip):
