@@ -416,6 +416,8 @@ def test_a_second_interrupt_does_not_keep_a_sweep_from_ending(model: Path, tmp_p
     sweep = subprocess.Popen(
         [sys.executable, "-m", "tpuc", *map(str, words), "--results", str(kept)],
         start_new_session=True,
+        # where tests run in the background, processes are born deaf to interrupts
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         text=True,
