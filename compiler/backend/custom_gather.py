@@ -38,8 +38,8 @@ from compiler.backend.custom_gather_rows import RowGather
 from compiler.backend.custom_gather_stream import StreamedGather
 from compiler.backend.grid_loop import GridLoop, StepContext
 from compiler.backend.vector.arrays import VmemArray
-from compiler.backend.vector.stage import point_index
 from compiler.backend.vector.stores import Storer
+from compiler.backend.vector.tile_indices import point_index
 from compiler.backend.vector.tile_loops import TileLoops, TilePoint, tile_space
 from compiler.backend.vector.unpack import unpack
 from compiler.backend.vector.vector_emitter import VectorEmitter

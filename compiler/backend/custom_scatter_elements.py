@@ -41,8 +41,8 @@ from compiler.backend.vector.arrays import VmemArray
 from compiler.backend.vector.index_values import LANE, SUBLANE
 from compiler.backend.vector.meeting import brought_together, neutral_of
 from compiler.backend.vector.reducers import Reducer, reducer_of
-from compiler.backend.vector.stage import point_index
 from compiler.backend.vector.stores import Storer
+from compiler.backend.vector.tile_indices import point_index
 from compiler.backend.vector.tile_loops import TileLoops, TilePoint, tile_space
 from compiler.backend.vector.vector_emitter import VectorEmitter
 from compiler.hlo.ir import HloInstruction

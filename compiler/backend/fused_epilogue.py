@@ -20,9 +20,9 @@ from compiler.backend.vector.core import ElementEmitter
 from compiler.backend.vector.index_values import LANE, SUBLANE
 from compiler.backend.vector.ops import value_class
 from compiler.backend.vector.small_floats import settle
-from compiler.backend.vector.stage import point_index
 from compiler.backend.vector.stage_cost import operation_count, stage_packing
 from compiler.backend.vector.stores import Storer
+from compiler.backend.vector.tile_indices import point_index
 from compiler.backend.vector.tile_loops import TilePoint, TileSpace, tile_space
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloInstruction

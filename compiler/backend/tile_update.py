@@ -10,8 +10,8 @@ from compiler.analysis.indexing_maps import Index
 from compiler.backend.row_update import Combiner
 from compiler.backend.vector.arrays import VmemArray
 from compiler.backend.vector.ops import value_class
-from compiler.backend.vector.stage import point_index
 from compiler.backend.vector.stores import Storer
+from compiler.backend.vector.tile_indices import point_index
 from compiler.backend.vector.tile_loops import TileLoops, TilePoint, TileSpace, tile_points
 from compiler.backend.vector.vector_emitter import VectorEmitter
 from compiler.hlo.dtypes import DType

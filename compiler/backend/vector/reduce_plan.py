@@ -10,8 +10,8 @@ from compiler.analysis.indexing_boxes import Box
 from compiler.analysis.indexing_maps import Condition, Index
 from compiler.backend.vector.core import ElementEmitter
 from compiler.backend.vector.reducers import State
-from compiler.backend.vector.stage import full_tile
 from compiler.backend.vector.stage_cost import stage_packing
+from compiler.backend.vector.tile_indices import full_tile
 from compiler.backend.vector.tile_loops import TilePoint, TileSpace, places_in_box
 from compiler.hlo.ir import HloInstruction
 

@@ -44,8 +44,9 @@ from compiler.backend.vector.reduce_plan import (
     reduce_plan,
 )
 from compiler.backend.vector.reducers import Reducer, State, reducer_of
-from compiler.backend.vector.stage import emit_stage, full_tile
+from compiler.backend.vector.stage import emit_stage
 from compiler.backend.vector.stores import Storer
+from compiler.backend.vector.tile_indices import full_tile
 from compiler.backend.vector.tile_loops import (
     BODY_OPS,
     TileLoops,

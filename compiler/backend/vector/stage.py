@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
-from functools import lru_cache, partial
+from functools import partial
 
 from compiler.analysis.indexing import Expr, const, linearize, ranged, var, variables
 from compiler.analysis.indexing_boxes import leaf_indices
@@ -25,6 +25,7 @@ from compiler.backend.vector.shared_tiles import share_much
 from compiler.backend.vector.stage_cost import stage_packing
 from compiler.backend.vector.stores import Storer
 from compiler.backend.vector.sublane_axes import SublaneAxis, sublane_axes
+from compiler.backend.vector.tile_indices import full_tile, point_index
 from compiler.backend.vector.tile_loops import (
     BODY_OPS,
     TileLoops,
@@ -446,31 +447,6 @@ def _tile_parts(
     return parts
 
 
-def point_index(array: VmemArray, space: TileSpace, point: TilePoint, part: int) -> Index:
-    """The logical index of a tile's elements, for rows of phase `part`."""
-    row = _row_at(point.row_tile, point.sublane, space.packing, part)
-    inside: tuple[Expr, ...]
-    if array.shape.rank == 0:
-        return ()
-    if array.replicated:
-        inside = (*point.majors, row)
-    elif space.is_vector:
-        inside = (row * 128 + point.lane,)
-    else:
-        inside = (*point.majors, row, _col_at(point.col_tile, point.lane))
-    return tuple([low + expr for low, expr in zip(array.origin, inside, strict=True)])
-
-
-@lru_cache(maxsize=4096)
-def _row_at(row_tile: Expr, sublane: Expr, packing: int, part: int) -> Expr:
-    return row_tile * (8 * packing) + sublane * packing + part
-
-
-@lru_cache(maxsize=4096)
-def _col_at(col_tile: Expr, lane: Expr) -> Expr:
-    return col_tile * 128 + lane
-
-
 def _transposes(
     emitter: ElementEmitter,
     node: HloInstruction,
@@ -490,11 +466,6 @@ def _transposes(
         var(LANE),
     )
     return reads_transposed(emitter, node, point_index(target, space, point, 0))
-
-
-def full_tile(point: TilePoint) -> TilePoint:
-    """The point with all sublanes and lanes, those that do not matter included."""
-    return replace(point, sublane=var(SUBLANE), lane=var(LANE))
 
 
 def _check_class(node: HloInstruction, target: VmemArray) -> None:
