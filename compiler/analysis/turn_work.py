@@ -61,10 +61,11 @@ def _waits(body: HloComputation, node: HloInstruction) -> bool:
 
 
 def look_ups(loop: HloInstruction) -> Iterator[LookUp]:
-    """What turns of a ``while`` look up: places that depend on elements of arrays, not on the turn alone."""
+    """What turns of a ``while`` look up: places that depend on elements of arrays, or on what the turn before
+    made, not on the turn's number alone."""
     reads = invariant_elements(loop.body)
     tables = {read: read for read in reads if isinstance(read.shape, ArrayShape)}
-    yield from _look_ups(loop.body, tables, set())
+    yield from _look_ups(loop.body, tables, {node for node in loop.body if _waits(loop.body, node)})
 
 
 def _look_ups(
@@ -72,7 +73,7 @@ def _look_ups(
     tables: dict[HloInstruction, HloInstruction],
     data: set[HloInstruction],
 ) -> Iterator[LookUp]:
-    """In a computation whose parameters may be `tables`, or depend on `data`."""
+    """In a computation of which some values are `tables`, or `data` that steer."""
     for node in computation:
         if node.opcode == "fusion":
             pairs = list(zip(node.calls.parameters, node.operands, strict=True))

@@ -222,6 +222,38 @@ def test_a_table_that_comes_whole_for_a_few_of_its_rows_is_named() -> None:
     assert "looked-up tables" not in _rules(_estimate(by_turn))
 
 
+def test_a_linked_list_is_a_table_that_turns_look_up() -> None:
+    """Where the next element lies, the turn before says."""
+    state = "(s32[], s32[], s32[1048576])"
+    report = _estimate(f"""HloModule m
+body {{
+  s = {state} parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  at = s32[] get-tuple-element(s), index=1
+  next = s32[1048576] get-tuple-element(s), index=2
+  cut = s32[1] dynamic-slice(next, at), dynamic_slice_sizes={{1}}
+  to = s32[] reshape(cut)
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  ROOT r = {state} tuple(j, to, next)
+}}
+test {{
+  s = {state} parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  end = s32[] constant(64)
+  ROOT r = pred[] compare(i, end), direction=LT
+}}
+ENTRY e {{
+  next = s32[1048576] parameter(0)
+  zero = s32[] constant(0)
+  first = {state} tuple(zero, zero, next)
+  loop = {state} while(first), condition=test, body=body, metadata={{op_name="f/while"}}
+  ROOT r = s32[] get-tuple-element(loop), index=1
+}}
+""")
+    assert "64 parts of it" in _rules(report)["looked-up tables"].why
+
+
 @pytest.mark.slow
 def test_a_sort_is_named_with_its_stages() -> None:
     report = _estimate(
