@@ -16,7 +16,8 @@ from runtime.link_use import LinkUse
 from runtime.origin_costs import UNKNOWN, Costs, by_line, by_scope, origin_costs
 from runtime.slice_trace import slice_events
 from runtime.trace import Event, trace_events, write_trace
-from runtime.xspace import SUFFIX, write_xspace
+from runtime.trace_names import is_xspace_name
+from runtime.xspace import write_xspace
 from tpu_sim.isa.causes import Cause
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.control_flow import If, Loop, While
@@ -112,10 +113,12 @@ class Report:
         return advise(program, chip, sites, self.origin_costs, self.cycles)
 
     def write_trace(self, path: str | Path) -> None:
-        """Write what the report adds up as a trace: for ui.perfetto.dev (`runtime.trace`), or, to a
-        file ``NAME.xplane.pb``, for xprof and TensorBoard (`runtime.xspace`)."""
+        """Write what the report adds up as a trace: ``NAME.json`` for ui.perfetto.dev (`runtime.trace`), or
+        ``NAME.xplane.pb`` for xprof and TensorBoard (`runtime.xspace`).
+
+        Raises TraceNameError for another name."""
         assert self.traced is not None, "made by build_report"
-        if str(path).endswith(SUFFIX):
+        if is_xspace_name(path):
             write_xspace(path, *self.traced, self.cores if self.links is not None else ())
             return
         device = ""

@@ -27,7 +27,6 @@ from tpu_sim.isa.origins import OriginTable, origin_table
 from tpu_sim.isa.program import Kernel, Program
 from tpu_sim.machine.result import MOST_RECORDS, ExecutionResult, KernelRun
 
-SUFFIX = ".xplane.pb"
 Stat = int | float | str | bytes
 Stats = Mapping[str, Stat]
 Run = tuple[Program, Chip, ExecutionResult]

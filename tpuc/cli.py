@@ -1,7 +1,9 @@
 """The ``tpuc`` command. Each command is a thin function over one library call.
 
-Exit codes: 0 ok, 1 the model or a check failed, 2 usage. Messages go to standard error; with
-``--json`` an error is also one JSON object on standard output (`tpuc.failures`).
+Exit codes: 0 ok; 2 the command line is wrong, whatever its files hold: an option, a name or a value in it, or
+two that exclude each other; 1 all else: a file that it names cannot be read or written or is wrong (a
+model, a chip file, prices, arrays), the work fails, or a check does; 130 a Ctrl-C. Messages go to standard
+error; with ``--json`` an error is also one JSON object on standard output (`tpuc.failures`).
 """
 
 from __future__ import annotations
@@ -127,7 +129,7 @@ _no_cache = click.option(
 _trace = click.option(
     "--trace",
     type=FILE,
-    help="write a trace for ui.perfetto.dev (JSON), or NAME.xplane.pb for xprof",
+    help="write a trace: NAME.json for ui.perfetto.dev, NAME.xplane.pb for xprof and TensorBoard",
 )
 _chakra = click.option(
     "--chakra",

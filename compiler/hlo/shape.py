@@ -2,12 +2,13 @@
 
 All classes are frozen and hashable. `dims` are logical (HLO order); a layout's
 `minor_to_major` lists logical dimensions from fastest-varying to slowest, as in XLA.
-Text forms live in `compiler.hlo.shape_text`.
+Text is read in `compiler.hlo.shape_text`, which prints what is more than an array.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,6 +18,8 @@ from compiler.hlo.dtypes import DType
 
 UNKNOWN_SIZE = -1
 """The size of a dimension written ``?``: such a shape can be read and printed, no more."""
+COMBINE = -1
+"""A size of a tile that XLA writes ``*``: this dimension is combined with the next one."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,10 @@ class ArrayShape:
             found = hash((self.dtype.name, self.dims, self.layout, self.dynamic))
             object.__setattr__(self, "_hash", found)
         return found
+
+    def __repr__(self) -> str:
+        """XLA's text, ``f32[8,128]{1,0}``: shapes stand in lists and in what a debugger shows."""
+        return array_text(self)
 
     def __getstate__(self) -> dict[str, object]:
         """The fields: hashes of strings are another process's own."""
@@ -134,6 +141,41 @@ class BufferShape:
     """``b(f32[8])``: an array in memory that may be written in place, as XLA:GPU has them."""
 
     array: ArrayShape
+
+
+def array_text(shape: ArrayShape, layouts: bool = True) -> str:
+    """Return XLA's text of an array, ``bf16[256,512]{1,0:T(8,128)}``, or what stands before its layout."""
+    dynamic = shape.dynamic or (False,) * shape.rank
+    sizes = ["?" if n == UNKNOWN_SIZE else str(n) for n in shape.dims]
+    dims = ",".join(f"<={n}" if d else n for n, d in zip(sizes, dynamic, strict=True))
+    head = f"{shape.dtype.name}[{dims}]"
+    if not layouts or shape.layout is None:
+        return head
+    return head + layout_text(shape.layout)
+
+
+def layout_text(layout: Layout) -> str:
+    """Return ``{1,0:T(8,128)S(1)}``, or nothing for the empty layout of a plain scalar."""
+    properties = ""
+    if layout.tiles:
+        tiles = "".join(
+            f"({','.join('*' if d == COMBINE else str(d) for d in tile.dims)})"
+            for tile in layout.tiles
+        )
+        properties = f"T{tiles}"
+    space = f"S({layout.memory_space})" if layout.memory_space else ""
+    properties += _with_space(layout.extra, space)
+    order = ",".join(str(d) for d in layout.minor_to_major)
+    if not properties:
+        return f"{{{order}}}" if order else ""
+    return f"{{{order}:{properties}}}"
+
+
+def _with_space(extra: str, space: str) -> str:
+    """Place ``S(n)`` among the other properties in XLA's order: D, T, L, #, *, E, S, P, SC, M."""
+    later = re.search(r"(?<![A-Z])(?:P\(|SC\(|M\()", extra)
+    at = len(extra) if later is None else later.start()
+    return extra[:at] + space + extra[at:]
 
 
 Shape = ArrayShape | TupleShape | TokenShape | OpaqueShape | BufferShape

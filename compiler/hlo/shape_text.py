@@ -16,6 +16,7 @@ from functools import lru_cache
 
 from compiler.hlo.dtypes import BY_NAME
 from compiler.hlo.shape import (
+    COMBINE,
     UNKNOWN_SIZE,
     ArrayShape,
     BufferShape,
@@ -25,6 +26,7 @@ from compiler.hlo.shape import (
     Tile,
     TokenShape,
     TupleShape,
+    array_text,
 )
 
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
@@ -41,7 +43,6 @@ _PROPERTIES = re.compile(
 _MAX_RANK = 64  # of a NumPy array
 _MAX_DEPTH = 100  # of tuples
 _MAX_ELEMENTS = 1 << 60  # so that sizes in bytes fit 64 bits
-_COMBINE = -1  # XLA's `*` inside a tile: this dimension is combined with the next one
 
 
 @lru_cache(maxsize=65536)
@@ -150,8 +151,8 @@ def _check_properties(text: str) -> None:
 
 
 def _tile_dims(text: str) -> tuple[int, ...]:
-    dims = tuple(_COMBINE if d.strip() == "*" else int(d) for d in text.split(","))
-    if any(d < 1 and d != _COMBINE for d in dims) or "-" in text:
+    dims = tuple(COMBINE if d.strip() == "*" else int(d) for d in text.split(","))
+    if any(d < 1 and d != COMBINE for d in dims) or "-" in text:
         raise ValueError(f"want tile sizes of at least 1, found ({text})")
     return dims
 
@@ -161,7 +162,7 @@ def print_shape(shape: Shape, layouts: bool = True) -> str:
     """Return XLA's text of a shape; tuples carry ``/*index=N*/`` before every fifth element."""
     match shape:
         case ArrayShape():
-            return _print_array(shape, layouts)
+            return array_text(shape, layouts)
         case TupleShape():
             return f"({join_indexed([print_shape(e, layouts) for e in shape.elements])})"
         case TokenShape():
@@ -169,7 +170,7 @@ def print_shape(shape: Shape, layouts: bool = True) -> str:
         case OpaqueShape():
             return "opaque[]"
         case BufferShape():
-            return f"b({_print_array(shape.array, layouts)})"
+            return f"b({array_text(shape.array, layouts)})"
 
 
 @lru_cache(maxsize=65536)
@@ -197,37 +198,3 @@ def inside_braces(text: str) -> str:
     if not (text.startswith("{") and text.endswith("}")):
         raise ValueError(f"want a list in braces, found {text[:40]!r}")
     return text[1:-1].strip()
-
-
-def _print_array(shape: ArrayShape, layouts: bool) -> str:
-    dynamic = shape.dynamic or (False,) * shape.rank
-    sizes = ["?" if n == UNKNOWN_SIZE else str(n) for n in shape.dims]
-    dims = ",".join(f"<={n}" if d else n for n, d in zip(sizes, dynamic, strict=True))
-    head = f"{shape.dtype.name}[{dims}]"
-    if not layouts or shape.layout is None:
-        return head
-    return head + print_layout(shape.layout)
-
-
-def print_layout(layout: Layout) -> str:
-    """Return ``{1,0:T(8,128)S(1)}``, or nothing for the empty layout of a plain scalar."""
-    properties = ""
-    if layout.tiles:
-        tiles = "".join(
-            f"({','.join('*' if d == _COMBINE else str(d) for d in tile.dims)})"
-            for tile in layout.tiles
-        )
-        properties = f"T{tiles}"
-    space = f"S({layout.memory_space})" if layout.memory_space else ""
-    properties += _with_space(layout.extra, space)
-    order = ",".join(str(d) for d in layout.minor_to_major)
-    if not properties:
-        return f"{{{order}}}" if order else ""
-    return f"{{{order}:{properties}}}"
-
-
-def _with_space(extra: str, space: str) -> str:
-    """Place ``S(n)`` among the other properties in XLA's order: D, T, L, #, *, E, S, P, SC, M."""
-    later = re.search(r"(?<![A-Z])(?:P\(|SC\(|M\()", extra)
-    at = len(extra) if later is None else later.start()
-    return extra[:at] + space + extra[at:]

@@ -351,3 +351,43 @@ def test_checks_run_on_the_machine_that_has_them(call: Call, model: Path) -> Non
     assert refused.code == 2 and "--checked executes on the NumPy machine" in refused.err
     assert call("run", model, "--checked").code == 0
     assert call("run", model, "--checked", "--machine", "numpy").code == 0
+
+
+WRONG_CHIPS = {
+    "no TOML": "[[[",
+    "no parameters": "",
+    "an unknown one": 'base = "v5e"\nvmen = "32MiB"\n',
+    "a bad value": 'base = "v5e"\nvmem = "0MiB"\n',
+}
+
+
+@pytest.mark.parametrize("command", ["estimate", "targets", "sweep"])
+@pytest.mark.parametrize("kind", [*WRONG_CHIPS, "missing"])
+def test_a_wrong_chip_file_ends_as_a_wrong_model_does(
+    kind: str, command: str, call: Call, model: Path, tmp_path: Path
+) -> None:
+    """The command line is right: what it names is wrong. A word of the command line is another matter."""
+    chip = tmp_path / "mine.toml"
+    if kind != "missing":
+        chip.write_text(WRONG_CHIPS[kind])
+    words = {
+        "estimate": [model, "--target", chip],
+        "targets": [chip],
+        "sweep": [model, "--target", chip, "--set", "vregs=32", "--jobs", "1"],
+    }[command]
+    done = call(command, *words)
+    assert done.code == 1 and done.err.startswith("error: ") and "mine.toml" in done.err
+    assert done.err.count("\n") == 1
+    chip.write_text('base = "v5e"\n')
+    assert call("targets", chip).code == 0
+    for wrong in (f"{chip}{{vmem=0}}", f"{chip}:9x", "v9"):
+        assert call("estimate", model, "--target", wrong).code == 2
+    done = call("targets", chip, "--set", "nope=3")
+    assert done.code == 2 and "nope=3" in done.err
+
+
+def test_prices_and_chips_that_are_wrong_end_alike(call: Call, model: Path, tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.toml"
+    wrong.write_text("[[[")
+    codes = {call("estimate", model, option, wrong).code for option in ("--target", "--prices")}
+    assert codes == {1}

@@ -168,6 +168,11 @@ def test_import_is_light() -> None:
         (["run", "MODEL", "--tol", "0.1"], "--expect or --check"),
         (["eval", "MODEL", "--tol", "0.1"], "give --expect"),
         (["estimate", "MODEL", "--trace", "t.pb"], "NAME.xplane.pb"),
+        (
+            ["run", "MODEL", "--trace", "t.perfetto"],
+            "want NAME.json (for ui.perfetto.dev) or NAME.x",
+        ),
+        (["run", "MODEL", "--trace", "json"], "want NAME.json"),
         (["opt", "MODEL", "--target", ""], "want CHIP"),
         (["passes", "MODEL", "--target", ""], "want CHIP"),
     ],

@@ -44,6 +44,10 @@ class ChipError(TpucError, ValueError):
     """A chip name is unknown or its file is wrong; the message names the parameter."""
 
 
+class ChipFileError(ChipError):
+    """A chip file cannot be read, or what it says is no chip."""
+
+
 @dataclass(frozen=True)
 class Chip:
     """One TensorCore's parameters. Cycles are core clock cycles.
@@ -180,18 +184,35 @@ def load_chip(name_or_path: str) -> Chip:
         base, settings = split_settings(str(name_or_path))
     except SettingError as error:
         raise ChipError(str(error)) from None
-    if _is_file_name(base):
-        chip = _chip_from(_changed(_read_tree(base, ()), settings), str(name_or_path))
-        try:
-            differs = _passes_for_another(chip)
-        except ChipError as error:
-            raise ChipError(f"{name_or_path}: {error}") from None
-        if differs:
-            raise ChipError(
-                f'{name_or_path}: {differs}: give it a name of its own in the file (name = "mine")'
-            )
-        return chip
-    return _shipped(base, settings)
+    if not _is_file_name(base):
+        return _shipped(base, settings)
+    try:
+        return _chip_of_file(base, settings)
+    except ChipError as error:
+        if settings and _is_sound(base):
+            raise  # what is wrong stands behind the name
+        raise ChipFileError(str(error)) from None
+
+
+def _chip_of_file(file: str, settings: tuple[Setting, ...]) -> Chip:
+    name = named(file, settings)
+    chip = _chip_from(_changed(_read_tree(file, ()), settings), name)
+    try:
+        differs = _passes_for_another(chip)
+    except ChipError as error:
+        raise ChipError(f"{name}: {error}") from None
+    if differs:
+        raise ChipError(f'{name}: {differs}: give it a name of its own in the file (name = "mine")')
+    return chip
+
+
+def _is_sound(file: str) -> bool:
+    """Whether a chip file is one by itself."""
+    try:
+        _chip_of_file(file, ())
+    except ChipError:
+        return False
+    return True
 
 
 def consistent(chip: Chip) -> Chip:

@@ -25,7 +25,7 @@ from runtime.machines import MachineOptions
 from runtime.topology import Topology, parse_target
 from runtime.workers import WorkerChoice
 from tpu_sim.isa.chip_settings import SettingError, parse_setting, with_settings
-from tpu_sim.isa.chips import Chip, ChipError
+from tpu_sim.isa.chips import Chip, ChipError, ChipFileError
 from tpu_sim.isa.container import MAGIC
 from tpu_sim.isa.errors import TargetError
 from tpu_sim.jit.host import processor_count
@@ -42,9 +42,12 @@ def named_chip(name: str) -> Chip:
 
 
 def named_topology(name: str) -> Topology:
-    """A target named on the command line."""
+    """A target named on the command line. A chip file that is wrong is no wrong command line: like a
+    model's or a price file's, its error goes through."""
     try:
         return parse_target(name)
+    except ChipFileError:
+        raise
     except ChipError as error:
         raise click.UsageError(str(error)) from error
 

@@ -17,8 +17,8 @@ from runtime.executable import Executable
 from runtime.machines import MachineOptions
 from runtime.report import Report
 from runtime.slice_executable import SliceExecutable
+from runtime.trace_names import TraceNameError, is_xspace_name
 from runtime.workers import SpreadExecutable, spread_over
-from runtime.xspace import SUFFIX
 from tpu_sim.isa.files import write_whole
 from tpu_sim.jit.host import processor_count
 from tpuc import tables
@@ -283,9 +283,12 @@ def _write_chakra(executable: Executable, report: Report, folder: str) -> None:
 
 
 def writable_trace(path: str | None) -> None:
-    """Refuse a trace that cannot be written, or whose name promises what it would not be."""
-    if path is not None and path.endswith(".pb") and not path.endswith(SUFFIX):
-        raise click.UsageError(f"--trace {path}: want NAME{SUFFIX} for xprof, or NAME.json")
+    """Refuse a trace that cannot be written, or whose name does not say what it is to be."""
+    try:
+        if path is not None:
+            is_xspace_name(path)
+    except TraceNameError as error:
+        raise click.UsageError(f"--trace: {error}") from error
     writable(path)
 
 

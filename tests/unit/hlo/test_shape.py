@@ -1,9 +1,9 @@
-"""Where the arrays of a tuple's elements are among all of them."""
+"""Shapes as values: how they print themselves, where a tuple's arrays are among all of them."""
 
 from __future__ import annotations
 
 from compiler.hlo.dtypes import F32
-from compiler.hlo.shape import TokenShape, TupleShape, array, leaves
+from compiler.hlo.shape import ArrayShape, Layout, Tile, TokenShape, TupleShape, array, leaves
 
 
 def test_leaf_offsets_count_the_arrays_before_each_element() -> None:
@@ -19,3 +19,11 @@ def test_leaf_offsets_are_worked_out_once_and_change_no_equality() -> None:
     assert shape.leaf_offsets is shape.leaf_offsets
     assert shape == other
     assert hash(shape) == hash(other)
+
+
+def test_a_shape_prints_itself_as_hlo_has_it() -> None:
+    assert repr(array(F32, 8, 128)) == "f32[8,128]"
+    assert repr([array(F32), array(F32, 0)]) == "[f32[], f32[0]]"
+    tiled = ArrayShape(F32, (8, 128), Layout((1, 0), (Tile((8, 128)),), memory_space=1))
+    assert repr(tiled) == "f32[8,128]{1,0:T(8,128)S(1)}"
+    assert f"{TupleShape((tiled,))}" == f"TupleShape(elements=({tiled},))"
