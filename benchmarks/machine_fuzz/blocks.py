@@ -55,6 +55,7 @@ class Style:
 _ACTIONS = {
     "lane": 40, "load": 9, "store": 11, "indexed": 2, "spill": 6, "matrix": 9, "transpose": 4,
     "scalar": 14, "smem": 5, "transfer": 6, "wait": 3, "pop": 6, "address": 5,
+    "word": 3,
 }  # fmt: skip
 
 
@@ -387,6 +388,10 @@ class BlockWriter:
             is_register = operand.kind is Kind.SS
             operands.append(self.sreg() if is_register else self._random.choice(NUMBERS))
         self.set_sreg(row.name, self._random.choice(self._writable), *operands)
+
+    def _do_word(self) -> None:
+        """A word of a vreg in an sreg."""
+        self.set_sreg("vtos", self._random.choice(self._writable), self._vreg())
 
     def _do_address(self) -> None:
         """An sreg of a small range, by constants or from anything, and sums that wrap."""

@@ -199,6 +199,12 @@ class NumpyCore:
         state.mrf_popped[unit] += 1
         return value
 
+    # from the vector unit to the scalar unit
+
+    def first_word(self, a: U32) -> U32:
+        """See `Core`."""
+        return a[0, :1].copy()
+
     # MXU
 
     def push_weights(self, unit: int, a: U32, row: int, *, is_transposed: bool) -> None:

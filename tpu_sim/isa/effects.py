@@ -71,6 +71,11 @@ class CorePrimitives(Protocol[V, M, S]):
     def pop(self, queue: Resource, unit: int) -> V:
         """The oldest result of a queue, of the MXUs that of `unit`."""
 
+    # from the vector unit to the scalar unit
+
+    def first_word(self, a: V) -> S:
+        """The word of sublane 0, lane 0."""
+
     # MXU
 
     def push_weights(self, unit: int, a: V, row: int, *, is_transposed: bool) -> None:

@@ -12,6 +12,7 @@ from typing import cast
 
 from tpu_sim.isa.causes import Counts
 from tpu_sim.isa.errors import ProgramError
+from tpu_sim.isa.geometry import VREG_BYTES
 from tpu_sim.isa.instruction import SREG, VMASK, Instr, Row
 from tpu_sim.isa.program import NO_ROUTE, SMEM, Block, Bundle
 from tpu_sim.isa.resources import FLAG, LANE_QUEUES, MRF, TRANSPOSED
@@ -78,6 +79,7 @@ class BlockTranslator:
         self._smem = SmemCode(scope, self._check_pending)
         self._names = Renaming(scope, self._add, self._error)
         self._new_sregs: list[tuple[int, Scalar]] = []
+        self._words: list[tuple[int, int]] = []
         self._has_values = scope.module.values
         self._number = 0
         self._next = 0
@@ -118,6 +120,8 @@ class BlockTranslator:
             role = role_of(instr.row)
             if role is OperationRole.SCALAR:
                 self._scalar(instr)
+            elif role is OperationRole.WORD:
+                self._word(instr)
             elif not self._has_values:
                 continue
             elif role is OperationRole.RENAME:
@@ -125,6 +129,8 @@ class BlockTranslator:
             elif role in OPERATIONS:
                 self._operation(instr, role)
         self._commit()
+        if self._words:
+            self._read_words()
         for row, arguments in transfers:
             row.does(self, *arguments)
         self._clock.issue(timed)
@@ -177,6 +183,30 @@ class BlockTranslator:
     def _check_pending(self) -> None:
         """Let what comes before fault before what is checked next."""
         self._bounds.check([*self._ops.values()], more_follows=True)
+
+    # from the vector unit to the scalar unit
+
+    def _word(self, instr: Instr) -> None:
+        """Note which value's word an sreg gets; without values it is 0."""
+        if self._has_values:
+            value = cast(int, instr.row.does(self, *self._operands(instr)[0]))
+            self._words.append((instr.operands[0], value))
+        else:
+            self._new_sregs.append((instr.operands[0], constant_scalar(0)))
+
+    def first_word(self, a: Use) -> int:
+        """See `tpu_sim.isa.effects.CorePrimitives`: the value that has the word."""
+        return a.value
+
+    def _read_words(self) -> None:
+        """Scalar code is emitted at once, so what makes the words may no longer be pending."""
+        places = self._flush_pending(frozenset(value for _, value in self._words))
+        for d, value in self._words:
+            pointer = self._emitter.offset("%carry", places[value] * VREG_BYTES)
+            loaded = self._emitter.load("i32", pointer, 4)
+            self._sregs[d] = Scalar(loaded, loaded, 0)
+            self._written.add(d)
+        self._words.clear()
 
     # transfers
 
@@ -319,13 +349,15 @@ class BlockTranslator:
 
     # segments
 
-    def _flush_pending(self) -> None:
-        """End the segment, keeping the values that registers and queues still hold."""
+    def _flush_pending(self, read: frozenset[int] = frozenset()) -> dict[int, int]:
+        """End the segment, keeping the values that registers and queues still hold, and those in `read`;
+        returns the carry slots of all."""
         if not self._ops:
-            return
+            return {}
         live = self._names.live()
         masks = {value: self._ops[value].is_mask for value in live}
-        self._flush(frozenset(live))
+        self._flush(read.union(live))
+        places = self._carry
         renamed: dict[int, int] = {}
         for value, is_mask in masks.items():
             slot = self._carry[value]
@@ -335,6 +367,7 @@ class BlockTranslator:
             self._ops[leaf.index] = leaf
         self._carry = {}
         self._names.replace(renamed)
+        return places
 
     def _flush(self, live: frozenset[int]) -> None:
         if self._ops:

@@ -266,7 +266,9 @@ class _Walk:
             sources = [self._read(instr.operands[r.index]) for r in row.reads
                        if r.register_class == SREG]  # fmt: skip
             if row.write is not None and row.write.register_class == SREG:
-                results[instr.operands[row.write.index]] = _evaluate(instr, sources)
+                is_known = all(r.register_class == SREG for r in row.reads)
+                result = _evaluate(instr, sources) if is_known else None
+                results[instr.operands[row.write.index]] = result
             else:
                 self.work += times * _work(row)
             if row.window_index >= 0:

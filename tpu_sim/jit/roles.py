@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from tpu_sim.isa.instruction import Crossing, Row, Slot
+from tpu_sim.isa.instruction import SREG, Crossing, Row, Slot
 from tpu_sim.isa.resources import FLAG, LANE_QUEUES, MRF, SPILL, TRANSPOSED, VMEM
 from tpu_sim.jit.values import OperationRole
 
@@ -22,6 +22,8 @@ def role_of(row: Row) -> OperationRole:
         return OperationRole.SCALAR
     if not row.is_state:
         return _CROSSING_ROLES.get(row.crossing, OperationRole.STATE)
+    if row.write is not None and row.write.register_class == SREG:
+        return OperationRole.WORD
     if SPILL in row.touches or row.pops in LANE_QUEUES:
         return OperationRole.RENAME
     if FLAG in row.touches:

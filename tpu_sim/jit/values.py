@@ -37,6 +37,7 @@ class OperationRole(str):
     RENAME: ClassVar[OperationRole]  # moves a value to another register, or to or from a spill slot
     TRANSFER: ClassVar[OperationRole]
     WAIT: ClassVar[OperationRole]
+    WORD: ClassVar[OperationRole]  # takes a value's word to the scalar unit
 
 
 for _name in OperationRole.__annotations__:

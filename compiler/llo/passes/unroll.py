@@ -277,6 +277,8 @@ class _Copier:
     def _step(self, instr: Instr, info: OpInfo) -> int | None:
         """By how much an sreg grows per iteration; None if that is not a constant."""
         operands = instr.operands
+        if any((letter, operands[i]) in self.varies for letter, read in info.reads for i in read):
+            return None
         steps = [self.step_of.get(operands[i], 0) for i in info.sregs]
         if all(step == 0 for step in steps):
             return 0

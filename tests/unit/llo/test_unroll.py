@@ -52,6 +52,15 @@ def masked(b: LloBuilder, x: int, y: int, i: SReg) -> None:
     b.emit("vst.msk", y, b.smuli(i, 8), 0, 1, value, mask)
 
 
+def by_words(b: LloBuilder, x: int, y: int, i: SReg) -> None:
+    row = b.smuli(i, 8)
+    own = b.emit("vtos", b.emit("vld", x, row, 3, 1))
+    shared = b.emit("vtos", b.emit("vld", x, 0, 5, 1))
+    place = b.sandi(own, 511)
+    value = b.emit("vadd.s32", b.emit("vld", x, place, 0, 1), b.emit("vsplat", shared))
+    b.emit("vst", y, row, 0, 1, b.emit("vxor", value, b.emit("vsplat", own)))
+
+
 def kernel_of(body: Body, trip: int, parallel: bool = True) -> LloKernel:
     b = LloBuilder("k", CHIP)
     x, y = b.window("x", ROWS), b.window("y", ROWS)
@@ -61,7 +70,7 @@ def kernel_of(body: Body, trip: int, parallel: bool = True) -> LloKernel:
 
 
 @pytest.mark.parametrize("trip", [2, 7, 9, 11, 16])
-@pytest.mark.parametrize("body", [chain, in_place, index_as_value, masked])
+@pytest.mark.parametrize("body", [chain, in_place, index_as_value, masked, by_words])
 def test_the_meaning_stays(body: Body, trip: int) -> None:
     rng = np.random.default_rng(trip)
     values = rng.standard_normal((2, ROWS, 128)).astype(np.float32).view(np.uint32)

@@ -1,4 +1,4 @@
-"""XLU: what crosses lanes or sublanes, through a result queue; and the transpose units.
+"""XLU: what crosses lanes or sublanes, through a result queue; transposes; words for the scalar unit.
 
 Each XLU slot has a transpose unit behind it, with a block being filled (shadow) and one to be read
 (active); any XLU slot may issue for any of them.
@@ -75,6 +75,10 @@ VPERM_SUBLANE = _xlu("vperm.slane", 32, "a:vs i:vs", Crossing.SUBLANES,
 VPOP_XLU = define(
     "vpop.xlu", 2, Slot.POP, "d:vd", "pop", "d = oldest result of the XLU queue",
     lambda core: core.pop(XLU, 0), crossing=Crossing.STATE, uses=(XLU,),
+)  # fmt: skip
+VTOS = define(
+    "vtos", 33, Slot.XLU, "d:sd a:vs", "to_scalar", "d = the word of sublane 0, lane 0 of a",
+    calls("first_word"), crossing=Crossing.STATE,
 )  # fmt: skip
 VXPOSE_PUSH = define(
     "vxpose.push", 100, Slot.XLU, "unit:xpose a:vs row:imm<16", "xpose_push",
