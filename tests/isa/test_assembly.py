@@ -27,7 +27,7 @@ from tpu_sim.isa.program import (
     Program,
     Window,
 )
-from tpu_sim.isa.text import format_f32, format_instr, parse_f32, parse_instr
+from tpu_sim.isa.text import format_f32, format_instr, format_operation, parse_f32, parse_instr
 
 NAMES = ("", "x", 'a "quoted" ; name', "{ } @", "back\\slash", "naïve\n")
 
@@ -99,6 +99,8 @@ def test_every_row_prints_and_parses_back(row: Row) -> None:
     for _ in range(20):
         instr = random_instr(row, rng)
         assert parse_instr(format_instr(instr)) == instr
+        bare = Instr(instr.row, instr.operands)
+        assert format_operation(instr) == format_instr(bare)
 
 
 @pytest.mark.parametrize("seed", range(8))

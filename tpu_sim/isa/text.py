@@ -39,13 +39,17 @@ def format_bundle(bundle: Bundle) -> str:
 
 def format_instr(instr: Instr) -> str:
     """The text of one instruction."""
-    row = instr.row
-    pieces = [
-        piece if isinstance(piece, str) else _format_operand(row, piece, instr.operands[piece])
-        for piece in template(row)
-    ]
-    text = f"{row.name} {''.join(pieces)}".rstrip()
+    text = format_operation(instr)
     return f"{text} @{json.dumps(instr.source)}" if instr.source else text
+
+
+def format_operation(instr: Instr) -> str:
+    """The same without what it came from."""
+    form, order = _form(instr.row)
+    operands = instr.operands
+    return form % tuple(
+        [format_f32(operands[index]) if is_f32 else operands[index] for index, is_f32 in order]
+    )
 
 
 def parse_instr(text: str) -> Instr:
@@ -97,6 +101,20 @@ def template(row: Row) -> tuple[Piece, ...]:
 
 
 @cache
+def _form(row: Row) -> tuple[str, list[tuple[int, bool]]]:
+    """Text with a ``%s`` for each operand in printing order; which they are, and whether bits of an f32."""
+    parts, order = [f"{row.name} "], []
+    for piece in template(row):
+        if isinstance(piece, str):
+            parts.append(piece.replace("%", "%%"))
+            continue
+        kind = row.operands[piece].kind
+        parts.append(f"{_LETTERS.get(kind, '')}%s")
+        order.append((piece, kind is Kind.F32))
+    return "".join(parts).rstrip(), order
+
+
+@cache
 def _pattern(row: Row) -> re.Pattern[str]:
     parts = []
     for piece in template(row):
@@ -113,13 +131,6 @@ def _operand_pattern(kind: Kind) -> str:
     if kind is Kind.F32:
         return r"f32:0x[0-9a-f]{8}|-?[0-9.]+(?:e[+-]?\d+)?"
     return r"-?\d+"
-
-
-def _format_operand(row: Row, index: int, value: int) -> str:
-    kind = row.operands[index].kind
-    if kind is Kind.F32:
-        return format_f32(value)
-    return f"{_LETTERS.get(kind, '')}{value}"
 
 
 def _parse_operand(kind: Kind, text: str) -> int:

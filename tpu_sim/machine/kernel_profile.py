@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tpu_sim.isa.causes import LOWERED, Cause, IssueCauses, transfer_cause
 from tpu_sim.isa.chips import Chip
@@ -26,9 +27,10 @@ from tpu_sim.isa.timing import (
     dma_cost,
     dma_times,
     exchange_times,
+    occupied_until,
+    pass_occupancy,
     result_ready_cycles,
     route_cost,
-    unit_free,
     unit_issue,
     wait_end,
 )
@@ -108,22 +110,46 @@ def profile_kernel(
         walk.profile.is_whole = True
     except _EnoughError:
         pass
+    walk.count_bundles()
     walk.profile.cycles = walk.now
     return walk.profile
 
 
 _Step = Callable[[], Callable[[], None] | None]
 """An instruction: reads, and returns what it then writes."""
+_PUSH = -1
+
+
+class _Wait(NamedTuple):
+    """What a bundle may wait for: a flag of `flagged`; else a matrix unit, its queue's entry `entry` of those
+    that are left, or to be free (`_PUSH`)."""
+
+    flagged: Instr | None
+    unit: int
+    entry: int
+
+
+class _Event(NamedTuple):
+    """A bundle that does more than pass a cycle: where in its block, what it waits for, scalar results with
+    their registers, units that take a pass and those that give up a result, and all else."""
+
+    offset: int
+    waits: list[_Wait]
+    scalars: list[tuple[int, Callable[[], int]]]
+    pushes: list[int]
+    pops: list[int]
+    steps: list[_Step]
 
 
 @dataclass
 class _Code:
-    """A block: its bundles that do more than pass a cycle, by offset."""
+    """A block: its bundles that do more than pass a cycle, and how often it ran."""
 
     first: int
     length: int
-    events: list[tuple[int, Bundle, list[_Step]]]
+    events: list[_Event]
     issued: list[tuple[Cause, int]]
+    runs: int = 0
 
 
 class _Walk:
@@ -151,6 +177,8 @@ class _Walk:
         self._unit_free = [0] * chip.mxu_units
         self._ready: list[list[int]] = [[] for _ in range(chip.mxu_units)]
         self._popped = [0] * chip.mxu_units
+        self._ready_after = result_ready_cycles(chip)
+        self._occupancy = pass_occupancy(chip)
         self._burst: dict[int, tuple[int, int]] = {}
         self._charge([(Cause.LAUNCH, chip.call_overhead_cycles)])
         self._number_blocks(kernel.body)
@@ -222,54 +250,93 @@ class _Walk:
 
     def _block(self, code: _Code) -> None:
         start, stalled = self.now, 0
-        for offset, bundle, steps in code.events:
+        for offset, waits, scalars, pushes, pops, steps in code.events:
             self.now = start + stalled + offset
-            self._stall(bundle, code.first + offset)
-            stalled = self.now - start - offset
-            writes = [step() for step in steps]
-            for write in writes:
-                if write is not None:
-                    write()
+            if waits:
+                self._stall(waits, code.first + offset)
+                stalled = self.now - start - offset
+            if scalars or steps:
+                self._read_and_write(scalars, steps)
+            for unit in pushes:
+                self._multiply(unit)
+            for unit in pops:
+                self._popped[unit] += 1
         self.now = start + stalled + code.length
-        for use in self.profile.bundles[code.first : code.first + code.length]:
-            use.runs += 1
-        self._charge(code.issued)
+        code.runs += 1
         if self.now > self._most:
             self._end_bursts()
             raise _EnoughError
 
-    def _compile(self, block: Block, first: int) -> _Code:
-        events = []
-        for offset, bundle in enumerate(block.bundles):
-            steps = [step for instr in bundle if (step := self._step(instr)) is not None]
-            waits = any(FLAG in i.row.uses or MRF in (i.row.pops, i.row.pushes) for i in bundle)
-            if steps or waits:
-                events.append((offset, bundle, steps))
-        return _Code(first, len(block.bundles), events, self._causes.of_block(block))
+    def _read_and_write(
+        self, scalars: list[tuple[int, Callable[[], int]]], steps: list[_Step]
+    ) -> None:
+        """All that a bundle's instructions read is from before it."""
+        results = [(register, result()) for register, result in scalars]
+        writes = [step() for step in steps] if steps else ()
+        for register, value in results:
+            self._sregs[register] = value
+        for write in writes:
+            if write is not None:
+                write()
 
-    def _stall(self, bundle: Bundle, number: int) -> None:
-        issue, popped = self.now, [0] * self._chip.mxu_units
+    def count_bundles(self) -> None:
+        """Count what blocks issued, each as often as it ran."""
+        for code in self._codes.values():
+            for use in self.profile.bundles[code.first : code.first + code.length]:
+                use.runs += code.runs
+            self._charge([(cause, count * code.runs) for cause, count in code.issued if code.runs])
+
+    def _compile(self, block: Block, first: int) -> _Code:
+        events = (self._event(offset, bundle) for offset, bundle in enumerate(block.bundles))
+        found = [event for event in events if any(event[1:])]
+        return _Code(first, len(block.bundles), found, self._causes.of_block(block))
+
+    def _event(self, offset: int, bundle: Bundle) -> _Event:
+        event = _Event(offset, [], [], [], [], [])
         for instr in bundle:
             row, operands = instr.row, instr.operands
             if FLAG in row.uses:
-                flag = operands[row.flag_index] + signed(self._sregs[operands[row.flag_index + 1]])
-                cause = self._flag_cause.get(flag, LOWERED)
-                end = wait_end(issue, self._flag_done.get(flag, 0), self._chip.dma_wait_cycles)
-                if len(self.profile.waits) < MOST_EVENTS:
-                    ended = tuple(self._flag_counts.pop(flag, ()))
-                    self.profile.waits.append(CycleSpan(issue, end, instr.source, ended))
-                issue = self._wait(issue, end, cause, number)
+                event.waits.append(_Wait(instr, 0, 0))
             elif row.pops == MRF:
                 unit = operands[row.unit_index]
-                ready = self._ready[unit]
-                oldest = self._popped[unit] + popped[unit]
-                popped[unit] += 1
-                when = ready[oldest] if oldest < len(ready) else 0
-                issue = self._wait(issue, when, Cause.MXU_RESULT, number)
+                event.waits.append(_Wait(None, unit, event.pops.count(unit)))
+                event.pops.append(unit)
+                continue
             elif row.pushes == MRF:
-                free = unit_issue(self._unit_free[operands[row.unit_index]])
-                issue = self._wait(issue, free, Cause.MXU, number)
+                unit = operands[row.unit_index]
+                event.waits.append(_Wait(None, unit, _PUSH))
+                event.pushes.append(unit)
+                continue
+            if (step := self._step(instr)) is not None:
+                event.steps.append(step)
+            elif row.slot is Slot.SCALAR and operands[0]:
+                event.scalars.append((operands[0], self._scalar(instr)))
+        return event
+
+    def _stall(self, waits: list[_Wait], number: int) -> None:
+        issue = self.now
+        for instr, unit, entry in waits:
+            if instr is not None:
+                issue = self._wait_for_flag(instr, issue, number)
+            elif entry == _PUSH:
+                free = unit_issue(self._unit_free[unit])
+                if free > issue:
+                    issue = self._wait(issue, free, Cause.MXU, number)
+            else:
+                ready, oldest = self._ready[unit], self._popped[unit] + entry
+                if oldest < len(ready) and ready[oldest] > issue:
+                    issue = self._wait(issue, ready[oldest], Cause.MXU_RESULT, number)
         self.now = issue
+
+    def _wait_for_flag(self, instr: Instr, issue: int, number: int) -> int:
+        row, operands = instr.row, instr.operands
+        flag = operands[row.flag_index] + signed(self._sregs[operands[row.flag_index + 1]])
+        cause = self._flag_cause.get(flag, LOWERED)
+        end = wait_end(issue, self._flag_done.get(flag, 0), self._chip.dma_wait_cycles)
+        if len(self.profile.waits) < MOST_EVENTS:
+            ended = tuple(self._flag_counts.pop(flag, ()))
+            self.profile.waits.append(CycleSpan(issue, end, instr.source, ended))
+        return self._wait(issue, end, cause, number)
 
     def _wait(self, issue: int, until: int, cause: Cause, number: int) -> int:
         if until <= issue:
@@ -282,40 +349,35 @@ class _Walk:
     # Instructions.
 
     def _step(self, instr: Instr) -> _Step | None:
+        """What an instruction does that is neither of a matrix unit nor a result of scalars alone."""
         row, operands = instr.row, instr.operands
         if row.is_transfer:
             return lambda: self._transfer(instr)
         if FLAG in row.uses:
-            return lambda: lambda: self._lower(instr)
-        if row.pushes == MRF:
-            return lambda: lambda: self._multiply(operands[row.unit_index])
-        if row.pops == MRF:
-            return lambda: lambda: self._pop(operands[row.unit_index])
+            return lambda: self._lower(instr)
         if row.name == "sst":
             return lambda: self._store(instr)
         if row.name == "sld":
             return lambda: self._load(instr)
         if CORE_NUMBER in row.uses:
             return lambda: lambda: self._set(operands[0], 0)
-        if row.slot is Slot.SCALAR:
-            return self._scalar(instr)
-        if row.write is not None and row.write.register_class == "s":
+        is_of_vectors = row.slot is not Slot.SCALAR
+        if is_of_vectors and row.write is not None and row.write.register_class == "s":
             return lambda: lambda: self._set(operands[0], 0)  # what vector code makes
         return None
 
-    def _scalar(self, instr: Instr) -> _Step:
+    def _scalar(self, instr: Instr) -> Callable[[], int]:
         meaning, lanes, sregs = instr.row.does, self._lanes, self._sregs
         pairs = list(zip(instr.row.operands, instr.operands, strict=True))[1:]
         sources = [(o.kind is Kind.SS, value) for o, value in pairs]
-        target = instr.operands[0]
 
-        def step() -> Callable[[], None]:
+        def result() -> int:
             values = [sregs[value] if is_register else value for is_register, value in sources]
-            result = meaning(lanes, *values)
-            assert isinstance(result, int)
-            return lambda: self._set(target, result)
+            found = meaning(lanes, *values)
+            assert isinstance(found, int)
+            return found
 
-        return step
+        return result
 
     def _set(self, register: int, value: int) -> None:
         if register:
@@ -332,17 +394,15 @@ class _Walk:
         return lambda: self._smem.__setitem__(word, value)
 
     def _multiply(self, unit: int) -> None:
-        now, chip = self.now, self._chip
-        self._ready[unit] += [now + cycles for cycles in result_ready_cycles(chip)]
-        self._unit_free[unit] = unit_free(self._unit_free[unit], now, chip)
+        now, occupied = self.now, self._chip.matmul_cycles
+        first, second = self._ready_after
+        self._ready[unit] += (now + first, now + second)
+        self._unit_free[unit] = occupied_until(self._unit_free[unit], now, self._occupancy)
         start, end = self._burst.get(unit, (now, now))
-        if now > end + _BURST_GAP * chip.matmul_cycles:
+        if now > end + _BURST_GAP * occupied:
             self._note_burst(unit, start, end)
             start = now
-        self._burst[unit] = (start, now + chip.matmul_cycles)
-
-    def _pop(self, unit: int) -> None:
-        self._popped[unit] += 1
+        self._burst[unit] = (start, now + occupied)
 
     def _note_burst(self, unit: int, start: int, end: int) -> None:
         spans = self.profile.bursts.setdefault(unit, [])
@@ -354,9 +414,10 @@ class _Walk:
             self._note_burst(unit, start, end)
         self._burst.clear()
 
-    def _lower(self, instr: Instr) -> None:
+    def _lower(self, instr: Instr) -> Callable[[], None]:
         base, register = instr.operands[instr.row.flag_index : instr.row.flag_index + 2]
-        self._flag_cause[base + signed(self._sregs[register])] = LOWERED
+        flag = base + signed(self._sregs[register])
+        return lambda: self._flag_cause.__setitem__(flag, LOWERED)
 
     def _transfer(self, instr: Instr) -> Callable[[], None]:
         number, _, _, base, *registers = instr.operands

@@ -13,7 +13,6 @@ changes when a reader would misread.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import TypeAlias
 
@@ -269,14 +268,8 @@ class ViewDocument:
         return f"{self.main.model} on {self.main.target}"
 
 
-def plain(value: object) -> Json:
-    """A record as JSON holds it."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if is_dataclass(value):
-        return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    raise TypeError(f"{type(value).__name__} is no part of a document")
+def fields_of(value: object) -> dict[str, object]:
+    """A record as JSON holds it, for `json.dumps` to go on with; raises TypeError for what is none."""
+    if not is_dataclass(value):
+        raise TypeError(f"{type(value).__name__} is no part of a document")
+    return {f.name: getattr(value, f.name) for f in fields(value)}

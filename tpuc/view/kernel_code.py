@@ -12,7 +12,7 @@ from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.control_flow import If, Loop, While
 from tpu_sim.isa.instruction import Slot
 from tpu_sim.isa.program import Block, Bundle, Kernel, Node
-from tpu_sim.isa.text import format_instr
+from tpu_sim.isa.text import format_operation
 from tpu_sim.machine.kernel_profile import BundleUse, CycleSpan, KernelProfile
 from tpu_sim.machine.result import KernelRun
 from tpuc.view.document import Json, KernelCode, KernelTime, WindowRow
@@ -144,7 +144,7 @@ class _Listing:
         label = "" if worst is None else worst.label
         row: list[Json] = ["b", depth, use.runs, sum(use.stalls.values()), label]
         for instr in bundle:
-            text = format_instr(instr).partition(' @"')[0]
+            text = format_operation(instr)
             number = self.texts.setdefault(text, len(self.texts))
             source = self.sources.setdefault(instr.source, len(self.sources))
             row.append([_SLOT_NUMBERS[instr.row.slot], number, source])

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from compiler.diagnostics import CompileError
 from tpu_sim.isa.files import write_whole
-from tpuc.view.document import VERSION, ViewDocument, plain
+from tpuc.view.document import VERSION, ViewDocument, fields_of
 
 _PART = re.compile(r'<script type="application/x-tpuc" data-part="([^"]*)">([^<]*)</script>')
 _STYLES = ("vendor/uPlot.min.css", "page/page.css")
@@ -82,7 +82,7 @@ def _page(title: str, documents: Sequence[AnyDocument]) -> Iterator[str]:
     yield f"</head><body>\n{_static('page/page.html')}\n"
     for number, document in enumerate(documents):
         for name, part in document.parts.items():
-            data = part if isinstance(part, str) else _encoded(plain(part))
+            data = part if isinstance(part, str) else _encoded(part)
             label = html.escape(f"{number}.{name}", quote=True)
             yield f'<script type="application/x-tpuc" data-part="{label}">{data}</script>\n'
     for name in (*_VENDOR, *(f"page/{script}" for script in _SCRIPTS)):
@@ -91,7 +91,9 @@ def _page(title: str, documents: Sequence[AnyDocument]) -> Iterator[str]:
 
 
 def _encoded(value: object) -> str:
-    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    text = json.dumps(
+        value, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=fields_of
+    )
     data = zlib.compress(text.encode("utf-8", "surrogateescape"), 6)
     return base64.b64encode(data).decode()
 

@@ -13,7 +13,7 @@ from runtime.api import compile
 from runtime.machines import MachineOptions
 from tests.unit.runtime.test_origin_costs import LAYERS
 from tpuc.view.collect import ViewOptions, collect
-from tpuc.view.document import Graph, KernelCode, Passes, ViewDocument, plain
+from tpuc.view.document import Graph, KernelCode, Passes, ViewDocument, fields_of
 from tpuc.view.page_file import page_text, read_part
 
 OPTIONS = ViewOptions("v5e", CompileOptions(), MachineOptions())
@@ -114,7 +114,7 @@ def test_bundles_say_what_they_come_from(document: ViewDocument) -> None:
 
 def test_the_page_holds_its_parts_and_needs_nothing_else(document: ViewDocument, page: str) -> None:
     for name, part in document.parts.items():
-        assert read_part(page, f"0.{name}") == json.loads(json.dumps(plain(part)))
+        assert read_part(page, f"0.{name}") == json.loads(json.dumps(part, default=fields_of))
     outside = re.sub(r"<script.*?</script>|<style>.*?</style>", "", page, flags=re.S)
     assert not re.search(r"\b(src|href)=", outside)
     scripts = [text for _, text in re.findall(r"<script( [^>]*)?>(.*?)</script>", page, re.S)]
