@@ -12,9 +12,9 @@ import sys
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from types import FrameType
 
+from tpu_sim.isa.cached_property import cached_property
 from tpu_sim.isa.errors import TpucError
 
 NO_FILE = "<text>"

@@ -3,8 +3,9 @@
 Blocks are multiples of 512 bytes, HBM's granule. Arrays are allocated from the top down, programs
 from the bottom up, so that what is free is mostly one piece between them.
 
-Any thread may call. Blocks are given back by finalizers too, which Python may run in the middle of
-anything, an allocation of the same thread included: a release never waits, it queues.
+Any thread may call. A `Block` is held by who holds the object, and free when nobody does any more: what
+notes that is a weak reference that appends itself to a list, and no step of Python. A finalizer written in
+Python would not do: a signal's handler may raise where it begins, and the block would stay taken.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterator
 from threading import Lock
+from weakref import ReferenceType
 
 from compiler.diagnostics import ResourceExhaustedError
 from tpu_sim.isa.geometry import GRANULE_BYTES
@@ -23,15 +25,41 @@ def in_granules(size_bytes: int) -> int:
     return -(-max(size_bytes, 1) // GRANULE_BYTES) * GRANULE_BYTES
 
 
+class Block:
+    """A range of HBM from `offset` on, taken for as long as somebody holds this."""
+
+    __slots__ = ("__weakref__", "offset")
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+
+
+class _Holder(ReferenceType[Block]):
+    """Whoever holds a block, as the allocator knows them; `offset` is that of the block."""
+
+    __slots__ = ("offset",)
+
+    offset: int
+
+
+_Entry = tuple[int, int, bool, _Holder]
+"""Offset, size, whether it is a program's, who holds it."""
+
+
 class HbmAllocator:
-    """Hands out [offset, offset + size) ranges below `capacity_bytes`."""
+    """Hands out blocks [offset, offset + size) below `capacity_bytes`.
+
+    An exception may come between any two steps, as a signal's handler raises one: each step leaves the table
+    of blocks whole, and what is counted of it is counted anew where the count was not finished.
+    """
 
     def __init__(self, capacity_bytes: int) -> None:
         self.capacity_bytes = capacity_bytes
-        self._blocks: list[tuple[int, int, bool]] = []  # offset, size, is a program's; ascending
-        self._array_bytes = self._program_bytes = self._peak_bytes = 0
+        self._blocks: list[_Entry] = []  # ascending
+        self._counted: tuple[int, int] | None = (0, 0)  # bytes of arrays, of programs
+        self._peak_bytes = 0
         self._lock = Lock()
-        self._released: deque[int] = deque()  # offsets given back and still in `_blocks`
+        self._released: deque[_Holder] = deque()  # of free blocks that are still in `_blocks`
 
     @property
     def used_bytes(self) -> int:
@@ -67,49 +95,49 @@ class HbmAllocator:
             self._free_released()
             return max((size for _, size in self._holes()), default=0)
 
-    def allocate(self, size_bytes: int, *, for_program: bool = False) -> int:
-        """Return the offset of a new block; raise ResourceExhaustedError when none fits."""
+    def allocate(self, size_bytes: int, *, for_program: bool = False) -> Block:
+        """Return a new block; raise ResourceExhaustedError when none fits."""
         size = in_granules(size_bytes)
         with self._lock:
             self._free_released()
+            arrays, programs = self._totals()
             start = self._lowest_fit(size) if for_program else self._highest_fit(size)
             if start is not None:
-                insort(self._blocks, (start, size, for_program))
-                self._count(size, is_program=for_program)
-                return start
-            arrays, programs = self._array_bytes, self._program_bytes
+                block = Block(start)
+                holder = _Holder(block, self._released.append)
+                holder.offset = start
+                self._counted = None
+                insort(self._blocks, (start, size, for_program, holder))
+                self._count(arrays, programs, size, is_program=for_program)
+                return block
         raise ResourceExhaustedError(
             f"RESOURCE_EXHAUSTED: no room for {size:,} bytes in HBM"
             f"{' for the program' if for_program else ''}; {arrays:,} of "
             f"{self.capacity_bytes:,} bytes are used by arrays, {programs:,} by programs"
         )
 
-    def release(self, offset: int) -> None:
-        """Free the block that starts at `offset`, now or, if the lock is held, with the next use."""
-        self._released.append(offset)
-        if self._lock.acquire(blocking=False):
-            try:
-                self._free_released()
-            finally:
-                self._lock.release()
-
     def _bytes_by_owner(self) -> tuple[int, int]:
         with self._lock:
             self._free_released()
-            return self._array_bytes, self._program_bytes
+            return self._totals()
 
-    def _count(self, size: int, *, is_program: bool) -> None:
-        """Statistics alone: what is free is told by the blocks."""
-        if is_program:
-            self._program_bytes += size
-        else:
-            self._array_bytes += size
-        self._peak_bytes = max(self._peak_bytes, self._array_bytes + self._program_bytes)
+    def _totals(self) -> tuple[int, int]:
+        """Bytes of arrays and of programs."""
+        if self._counted is None:
+            programs = sum(size for _, size, is_program, _ in self._blocks if is_program)
+            self._counted = sum(size for _, size, *_ in self._blocks) - programs, programs
+        return self._counted
+
+    def _count(self, arrays: int, programs: int, size: int, *, is_program: bool) -> None:
+        """There were so many bytes of arrays and of programs, and `size` more came."""
+        arrays, programs = arrays + size * (not is_program), programs + size * is_program
+        self._peak_bytes = max(self._peak_bytes, arrays + programs)
+        self._counted = arrays, programs
 
     def _holes(self) -> Iterator[tuple[int, int]]:
         """(offset, size) of what is free, from the top down."""
         end = self.capacity_bytes
-        for offset, size, _ in reversed(self._blocks):
+        for offset, size, *_ in reversed(self._blocks):
             if end > offset + size:
                 yield offset + size, end - offset - size
             end = offset
@@ -121,7 +149,7 @@ class HbmAllocator:
 
     def _lowest_fit(self, size: int) -> int | None:
         end = 0
-        for offset, taken, _ in self._blocks:
+        for offset, taken, *_ in self._blocks:
             if offset - end >= size:
                 break
             end = offset + taken
@@ -130,11 +158,17 @@ class HbmAllocator:
         return end
 
     def _free_released(self) -> None:
-        """Take in the queue. The lock is held, so no other thread changes `_blocks`."""
+        """Take what is free off the table. The lock is held, so no other thread changes `_blocks`.
+
+        Each leaves the queue after the table: whoever is interrupted in between is followed by one who
+        finds the table without it, or its place taken by another.
+        """
         while self._released:
-            offset = self._released.popleft()
-            index = bisect_left(self._blocks, (offset,))
-            if index == len(self._blocks) or self._blocks[index][0] != offset:
-                raise ValueError(f"no block starts at {offset}")
-            _, size, is_program = self._blocks.pop(index)
-            self._count(-size, is_program=is_program)
+            holder = self._released[0]
+            index = bisect_left(self._blocks, (holder.offset,))
+            if index < len(self._blocks) and self._blocks[index][-1] is holder:
+                arrays, programs = self._totals()
+                self._counted = None
+                _, size, is_program, _ = self._blocks.pop(index)
+                self._count(arrays, programs, -size, is_program=is_program)
+            self._released.popleft()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from typing import Protocol
 from weakref import ReferenceType, WeakSet, ref
 
-from runtime.allocator import in_granules
+from runtime.allocator import Block, in_granules
 from runtime.memory import Memory
 from tpu_sim.isa.program import Program
 from tpu_sim.machine.memory import HbmMemory
@@ -45,7 +45,7 @@ class Arena:
         self.settled: WeakSet[Tenant] = WeakSet()
         self.held: dict[int, ReferenceType[Tenant]] = {}
         self._constants = program.constants
-        self._offset: int | None = None
+        self._block: Block | None = None
         self._hbm: HbmMemory | None = None
         self._is_loaded = False
         memory.keep(self)
@@ -59,7 +59,7 @@ class Arena:
     @property
     def is_idle(self) -> bool:
         """Whether it takes room, and no call is using it."""
-        return self._offset is not None and not self.in_use
+        return self._block is not None and not self.in_use
 
     def enter(self, staying: Collection[Tenant] = ()) -> None:
         """Make it ready for a call: what would be overwritten and somebody holds moves out.
@@ -82,8 +82,7 @@ class Arena:
 
         Raises `ResourceExhaustedError` if arrays that lie in it find no other.
         """
-        offset = self._offset
-        if offset is None or self.in_use:
+        if self._block is None or self.in_use:
             return
         self.in_use = True  # it is nobody's to evict while its arrays look for room
         try:
@@ -92,10 +91,9 @@ class Arena:
         finally:
             self.in_use = False
         self._is_loaded = False
-        self._offset = self._hbm = None
         if self.size_bytes >= _DISCARDED_BYTES:
-            self.memory.hbm.discard(offset, self.size_bytes)
-        self.memory.allocator.release(offset)
+            self.memory.hbm.discard(self._block.offset, self.size_bytes)
+        self._block = self._hbm = None
 
     def lend(self, result: Callable[[], Tenant | None]) -> None:
         """A result lies in it from now on."""
@@ -116,11 +114,11 @@ class Arena:
     def _load(self) -> None:
         self._clear_settled()
         self.held.clear()
-        if self._offset is None:
+        if self._hbm is None:
             memory = self.memory
             memory.limit_idle()
-            self._offset = memory.allocate(self.size_bytes, for_program=True)
-            self._hbm = memory.hbm.part(self._offset, self.size_bytes)
+            self._block = memory.allocate(self.size_bytes, for_program=True)
+            self._hbm = memory.hbm.part(self._block.offset, self.size_bytes)
         for place, constant in self._constants:
             self.hbm.write(place, constant)
         self._is_loaded = True
@@ -142,8 +140,3 @@ class Arena:
         for tenant in list(self.settled):
             tenant.leave_arena()
         self.settled.clear()
-
-    def __del__(self) -> None:
-        offset = getattr(self, "_offset", None)
-        if offset is not None:
-            self.memory.allocator.release(offset)

@@ -11,10 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from compiler.frontends.numpy.methods import ArrayMethods
+from compiler.frontends.numpy.use_sites import stored_at
 from compiler.hlo.device_types import device_type, plane_type
 from compiler.hlo.dtypes import DType, from_numpy
 from compiler.hlo.host_types import device_dtype, fitted
 from compiler.hlo.shape import ArrayShape
+from runtime.allocator import Block
 from runtime.arena import Arena
 from runtime.client import Device
 from runtime.memory import Memory
@@ -62,7 +64,7 @@ class Buffer:
         self.size_bytes = size_bytes
         self.plane_count = plane_count
         self.task = task
-        self._block: int | None = None
+        self._block: Block | None = None
         self._arena: Arena | None = None
         self._places: tuple[int, ...] = ()
         self._is_new = task is None
@@ -79,13 +81,15 @@ class Buffer:
 
     def planes(self) -> list[Bytes]:
         """Views of the bytes of each plane, valid while ``memory.lock`` is held."""
-        size = self.size_bytes // self.plane_count
         if self._block is not None:
-            hbm = self.memory.hbm
-            return [hbm.view(self._block + k * size, size) for k in range(self.plane_count)]
+            return self._planes_in(self._block)
         assert self._arena is not None, "it lies somewhere: its task has ended"
-        hbm = self._arena.hbm
+        hbm, size = self._arena.hbm, self.size_bytes // self.plane_count
         return [hbm.view(place, size) for place in self._places]
+
+    def _planes_in(self, block: Block) -> list[Bytes]:
+        hbm, size = self.memory.hbm, self.size_bytes // self.plane_count
+        return [hbm.view(block.offset + k * size, size) for k in range(self.plane_count)]
 
     def lie_at(self, arena: Arena, places: tuple[int, ...]) -> None:
         """It is a result, and its value is there."""
@@ -104,27 +108,25 @@ class Buffer:
         self._arena, self._places, self.is_lent = arena, places, False
         arena.settled.add(self)
         if block is not None:
-            self._block = None
             if self._is_new and self.size_bytes >= _DISCARDED_BYTES:
-                self.memory.hbm.discard(block, self.size_bytes)
-            self._is_new = False
-            self.memory.allocator.release(block)
+                self.memory.hbm.discard(block.offset, self.size_bytes)
+            self._is_new, self._block = False, None
 
     def leave_arena(self) -> None:
         """Move to a block of its own; raises `ResourceExhaustedError` when none is free."""
         if self._block is not None:
             return
-        sources = self.planes()
-        self._block = self.memory.allocate(self.size_bytes, waits=False)
-        self.memory.copy(sources, self.planes())
-        self._arena, self.is_lent = None, False
+        block = self.memory.allocate(self.size_bytes, waits=False)
+        self.memory.copy(self.planes(), self._planes_in(block))
+        # At last: whoever is interrupted before leaves it where it was.
+        self._block, self._arena, self.is_lent = block, None, False
 
     @property
     def address(self) -> int:
         """The host's address of a small array with a block of its own, where it stays; else 0."""
         if self._block is None or self.size_bytes > SMALL_BYTES:
             return 0
-        return self.memory.hbm.address + self._block
+        return self.memory.hbm.address + self._block.offset
 
     def is_lent_by(self, arena: Arena) -> bool:
         """Whether it lies in that arena as a result."""
@@ -133,11 +135,6 @@ class Buffer:
     def lies_at(self, arena: Arena, places: tuple[int, ...]) -> bool:
         """Whether it has no block of its own but lies in that arena, at exactly these `places`."""
         return self._block is None and self._arena is arena and self._places == places
-
-    def __del__(self) -> None:
-        block = getattr(self, "_block", None)
-        if block is not None:
-            self.memory.allocator.release(block)
 
 
 class Array(ArrayMethods):
@@ -275,8 +272,9 @@ class Array(ArrayMethods):
         return self if device is self.device else device_put(self, device)
 
     def __setitem__(self, key: object, value: object) -> NoReturn:
-        message = "x[...] = value: a tpuc.Array is never changed; write x = x.at[...].set(value)"
-        raise TypeError(message)
+        array, at = stored_at()
+        instead = f"{array} = {array}.at[{at}].set(...)"
+        raise TypeError(f"{array}[{at}] = ...: a tpuc.Array is never changed; write {instead}")
 
     # --- read -----------------------------------------------------------------------------------
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from threading import RLock
 from typing import Protocol
 from weakref import ReferenceType, ref
 
 from compiler.diagnostics import ResourceExhaustedError
-from runtime.allocator import HbmAllocator
+from runtime.allocator import Block, HbmAllocator
 from runtime.transfer import Bytes
+from tpu_sim.isa.cached_property import cached_property
 from tpu_sim.machine.fork_lock import ForkLock
 from tpu_sim.machine.memory import HbmMemory
 
@@ -56,9 +56,7 @@ class Memory:
     @cached_property
     def hbm(self) -> HbmMemory:
         """The bytes."""
-        # From Python 3.12 on two threads may be here: the first one's is everybody's.
-        made: HbmMemory = self.__dict__.setdefault("hbm", HbmMemory(self.size_bytes))
-        return made
+        return HbmMemory(self.size_bytes)
 
     def stats(self) -> dict[str, int]:
         """Bytes in use, their peak and limit, and more; the names are those of JAX."""
@@ -71,8 +69,8 @@ class Memory:
             "largest_free_block_bytes": allocator.largest_free_bytes,
         }
 
-    def allocate(self, size_bytes: int, *, for_program: bool = False, waits: bool = True) -> int:
-        """The offset of a new block; what idle programs hold is given up for it, longest idle first.
+    def allocate(self, size_bytes: int, *, for_program: bool = False, waits: bool = True) -> Block:
+        """A new block; what idle programs hold is given up for it, longest idle first.
 
         A program that is about to run is not idle yet: where nothing else makes room, this `waits`
         for what the device has to do. Who holds `lock` must not.
@@ -84,7 +82,7 @@ class Memory:
                 raise
             return self._allocate_now(size_bytes, for_program)
 
-    def _allocate_now(self, size_bytes: int, for_program: bool) -> int:
+    def _allocate_now(self, size_bytes: int, for_program: bool) -> Block:
         try:
             return self.allocator.allocate(size_bytes, for_program=for_program)
         except ResourceExhaustedError:

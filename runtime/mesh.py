@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import permutations
 from typing import TypeAlias
 
@@ -27,6 +26,7 @@ from compiler.sharding import mesh as shardy
 from compiler.sharding.placement import local_dims, tile_counts, tile_index
 from runtime.client import Device, client_for, cores_of
 from runtime.spread import Spread
+from tpu_sim.isa.cached_property import cached_property
 from tpu_sim.isa.torus import Slice
 
 Part: TypeAlias = "str | tuple[str, ...] | Unconstrained | None"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import islice
 
 from compiler.hlo.device_types import device_type, plane_type
 from compiler.hlo.shape import ArrayShape
 from compiler.hlo.shape_text import parse_shape, print_shape
 from runtime.storage import stored_bytes
+from tpu_sim.isa.cached_property import cached_property
 from tpu_sim.isa.errors import ProgramError
 from tpu_sim.isa.program import HbmBuffer, Program
 

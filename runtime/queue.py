@@ -10,6 +10,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from queue import SimpleQueue
 from threading import Lock, Thread, get_ident
 from weakref import ReferenceType, WeakSet, ref
@@ -61,6 +62,8 @@ class Task:
             while not self.is_ended:
                 if gate.acquire(timeout=_LOOK_SECONDS):
                     gate.release()
+                else:
+                    queue.wake()
         except BaseException:
             queue.interrupt(self)
             raise
@@ -97,8 +100,12 @@ class Task:
 
     def look(self) -> None:
         """Wait a little."""
-        if self._gate is not None and self._gate.acquire(timeout=_LOOK_SECONDS):
+        if self._gate is None:
+            return
+        if self._gate.acquire(timeout=_LOOK_SECONDS):
             self._gate.release()
+        elif self._queue is not None:
+            self._queue.wake()
 
 
 class Queue:
@@ -148,7 +155,7 @@ class Queue:
                 self._pending[0].look()
         task.await_on(self)
         self._pending.append(task)
-        self._wake()
+        self.wake()
 
     @contextmanager
     def turn(self) -> Iterator[None]:
@@ -196,7 +203,7 @@ class Queue:
                 while not last.is_ended:
                     try:
                         self._cancel_up_to(last)
-                        self._wake()
+                        self.wake()
                         last.look()
                     except BaseException:  # one exception is on its way out already
                         continue
@@ -228,11 +235,16 @@ class Queue:
             self._owner = self._current = None
             task.end()
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Have the device's thread look at what is queued. Whoever waits does so again and again: who put a
+        task into the queue may have been interrupted before."""
         if self._thread is None:
-            arguments = (self._tokens, ref(self))
-            self._thread = Thread(target=_serve, args=arguments, daemon=True, name=self.name)
-            self._thread.start()
+            # Of the reference, too, `put` is told when the queue is gone; it takes that for `block`.
+            end = partial(self._tokens.put, False)
+            arguments = (self._tokens, ref(self, end))
+            thread = Thread(target=_serve, args=arguments, daemon=True, name=self.name)
+            thread.start()
+            self._thread = thread  # last: who is interrupted before starts another; they take turns
         self._tokens.put(True)
 
     def do_pending(self) -> None:
@@ -254,11 +266,6 @@ class Queue:
                 "the call was under way in another process when this one was forked from it"
             )
             task.is_ended = True
-
-    def __del__(self) -> None:
-        tokens = getattr(self, "_tokens", None)
-        if tokens is not None:
-            tokens.put(False)
 
 
 def _serve(tokens: SimpleQueue[bool], queue: ReferenceType[Queue]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import chain
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from runtime.slice_trace import slice_events
 from runtime.trace import Event, trace_events, write_trace
 from runtime.trace_names import is_xspace_name
 from runtime.xspace import write_xspace
+from tpu_sim.isa.cached_property import cached_property
 from tpu_sim.isa.causes import Cause
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.control_flow import If, Loop, While

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import os
 import random
@@ -164,12 +165,13 @@ ROUNDS: tuple[Round, ...] = (
 
 
 _count = jax.jit(lambda x: jax.lax.fori_loop(0, 200_000, lambda i, x: x * 0.5 + 1, x))
-_armed = threading.Event()
+_armed = [False]
+"""Whether the handler is to raise. Not an event: that has a lock, which the handler would wait for."""
 
 
 def _raise_if_armed(*_: object) -> None:
-    if _armed.is_set():
-        _armed.clear()
+    if _armed[0]:
+        _armed[0] = False
         raise KeyboardInterrupt
 
 
@@ -178,14 +180,14 @@ def interrupt(pick: random.Random) -> None:
     signal.signal(signal.SIGINT, _raise_if_armed)
     delay = pick.random() * 0.3
     sender = threading.Timer(delay, os.kill, (os.getpid(), signal.SIGINT))
-    _armed.set()
+    sender.start()
     try:
-        sender.start()
+        _armed[0] = True
         np.asarray(_count(np.float32(1)))
     except KeyboardInterrupt:
         pass
     finally:
-        _armed.clear()
+        _armed[0] = False
         sender.join()
 
 
@@ -194,6 +196,9 @@ def fork(pick: random.Random) -> None:
     x = _values(pick, 8, 128)
     child = os.fork()
     if not child:
+        faulthandler.dump_traceback_later(
+            _FORK_SECONDS / 2, exit=True
+        )  # hangs: where, and status 1
         code = 1
         try:
             _same(tpuc.jit(lambda x: x * 2 + 1)(x), x * 2 + 1)

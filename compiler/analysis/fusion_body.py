@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from compiler.analysis.lane_costs import LONG, STAGED, lane_ops
 from compiler.analysis.row_chain import RowChain, row_chain
@@ -22,6 +21,7 @@ from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait, with_any, with_trait
 from compiler.hlo.shape import ArrayShape, TupleShape, leaves
+from tpu_sim.isa.cached_property import cached_property
 from tpu_sim.isa.program import HBM, VMEM
 
 MATERIALISED_OPCODES = with_trait(Trait.STAGE)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
 from compiler.analysis.block_shapes import block_shapes
 from compiler.analysis.boxes import leaf_boxes
@@ -19,6 +18,7 @@ from compiler.analysis.indexing_boxes import Box, round_to_tiles
 from compiler.analysis.iteration_space import IterationDim, IterationSpace
 from compiler.analysis.windows import GridDim, grid_dim
 from compiler.hlo.ir import HloInstruction
+from tpu_sim.isa.cached_property import cached_property
 
 LeafBoxes = Callable[[tuple[Box, ...]], dict[HloInstruction, Box]]
 ONE_PASS = DotParts()

@@ -16,7 +16,6 @@ import math
 import operator
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from compiler.analysis.dot_parts import DotParts
 from compiler.analysis.fusion_body import FusionBody
@@ -29,6 +28,7 @@ from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait, with_any
 from compiler.hlo.shape import ArrayShape
 from compiler.rewrite.dims import reshape_groups
+from tpu_sim.isa.cached_property import cached_property
 from tpu_sim.isa.geometry import LANES, SUBLANES
 
 _DOT_ROWS = 16

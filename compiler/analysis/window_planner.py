@@ -7,7 +7,6 @@ they like. A config that cannot be obeyed is the user's error, never silently re
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import NoReturn, TypeVar
 
 from compiler.analysis.dot_parts import dot_parts
@@ -41,6 +40,7 @@ from compiler.hlo.keys import Key, computation_key
 from compiler.kernels.plan import KernelPlan
 from compiler.kernels.planning import kernel_plan
 from compiler.kernels.verifier import verify_plan
+from tpu_sim.isa.cached_property import cached_property
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.verification import is_verifying
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import ml_dtypes
 import numpy as np
+
+from tpu_sim.isa.cached_property import cached_property
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import accumulate
 
 from compiler.hlo.dtypes import DType
+from tpu_sim.isa.cached_property import cached_property
 
 UNKNOWN_SIZE = -1
 """The size of a dimension written ``?``: such a shape can be read and printed, no more."""

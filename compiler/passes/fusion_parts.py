@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 from compiler.analysis.boxes import is_row_reduction
 from compiler.analysis.tiled_layout import byte_size
@@ -17,6 +16,7 @@ from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.shape import ArrayShape, Shape, TupleShape
 from compiler.passes.layout_assignment import with_default_layout
 from compiler.rewrite.graph import emit
+from tpu_sim.isa.cached_property import cached_property
 
 _SMALL_SHARE = 2
 """An update of less than one element in so many is small."""

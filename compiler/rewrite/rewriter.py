@@ -12,13 +12,14 @@ import enum
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from types import ModuleType
 
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.origins import IDLE, absorb
 from compiler.rewrite.graph import is_dead, remove_dead, replace
 from compiler.rewrite.pattern import Match, Op, Pattern, match
+from tpu_sim.isa.cached_property import cached_property
 from tpu_sim.isa.chips import Chip
 
 Rewrite = Callable[[HloInstruction, Match], HloInstruction | None]

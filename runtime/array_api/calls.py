@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from compiler.frontends.numpy.methods import ArrayMethods
-from compiler.frontends.numpy.tracer import Rule, open_trace
+from compiler.frontends.numpy.tracer import Rule, Tracer, open_trace
 from runtime import array_ops
 from runtime.api import DEFAULT_TARGET
 from runtime.array_api.creation import asarray
@@ -33,7 +33,14 @@ def lifted(function: Callable[..., Any]) -> Callable[..., Any]:
         if "dtype" in kwargs:
             kwargs["dtype"] = known_dtype(kwargs["dtype"])
         args, kwargs = with_arrays(args, kwargs)
-        return function(*args, **kwargs)
+        found = (_traced_inside(arg) for arg in args)
+        inside = next((one for one in found if one is not None), None)
+        if inside is None:
+            return function(*args, **kwargs)
+        if isinstance(getattr(function, "__self__", function), np.ufunc):
+            joined = [arg if _traced_inside(arg) is None else asarray(arg) for arg in args]
+            return function(*joined, **kwargs)
+        return inside.__array_function__(function, (Tracer,), args, kwargs)
 
     if isinstance(function, np.ufunc) and (function.nin, function.nout) == (2, 1):
         for method in _UFUNC_METHODS:
@@ -64,6 +71,13 @@ def on_arrays(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call a function of traced arrays on arrays of any kind (`array_ops.run`)."""
     args, kwargs = with_arrays(args, kwargs)
     return array_ops.run(function, args, kwargs)
+
+
+def _traced_inside(value: Any) -> Tracer | None:
+    """A traced array within nested lists, where NumPy looks for none but asks for its value."""
+    if not isinstance(value, list | tuple):
+        return None
+    return next((leaf for leaf in _leaves(value) if isinstance(leaf, Tracer)), None)
 
 
 def _holds_arrays(value: Any) -> bool:

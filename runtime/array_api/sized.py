@@ -108,7 +108,8 @@ def where(condition: Any, /, *choices: Any, size: Size = None, fill_value: Any =
     """Elements of one array or the other; of a condition alone, its `nonzero`."""
     if not choices:
         return nonzero(condition, size=size, fill_value=fill_value)
-    return on_arrays(np.where, condition, *choices)
+    arrays = [asarray(x) if isinstance(x, list | tuple) else x for x in choices]
+    return on_arrays(np.where, condition, *arrays)
 
 
 def extract(condition: Any, x: Any, *, size: Size = None, fill_value: Any = 0) -> Any:

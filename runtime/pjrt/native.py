@@ -10,6 +10,7 @@ from functools import cache
 from itertools import repeat
 from threading import RLock, local
 from typing import Any
+from weakref import ReferenceType
 
 from runtime.pjrt.blocks import HOME, REFERENCES, SLOTS, slot_count
 from runtime.pjrt.leaves import NATIVE, caller, leaves_text
@@ -165,6 +166,29 @@ def forget(address: int) -> None:
     objects.pop(address, None)
 
 
+class _Remains(ReferenceType[Any]):
+    """What somebody leaves behind: `close` is to be called when he is gone."""
+
+    __slots__ = ("close",)
+
+    close: Callable[[], None]
+
+
+_remains: set[_Remains] = set()
+_gone: deque[_Remains] = deque()
+
+
+def when_gone(owner: object, close: Callable[[], None]) -> None:
+    """Let the next `drain` after `owner` is gone call `close`, once more if it was interrupted.
+
+    A finalizer written in Python would not do: where it begins a signal's handler may raise, and it is not
+    called again.
+    """
+    remains = _Remains(owner, _gone.append)
+    remains.close = close
+    _remains.add(remains)
+
+
 def drain() -> None:
     """Let go of what PJRT has let go of since the last time. Any thread may; one at a time does.
 
@@ -179,6 +203,11 @@ def drain() -> None:
     if not _draining.acquire(blocking=False):
         return
     try:
+        while _gone:
+            remains = _gone[0]
+            remains.close()  # may be interrupted, and is then done again
+            _remains.discard(remains)
+            _gone.popleft()
         native.collect()
         deleted = map(objects.__getitem__, iter(native.next_given_up, None))
         _all_of(map(setattr, deleted, repeat("array"), repeat(None)))

@@ -13,14 +13,16 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from runtime.allocator import in_granules
+from compiler.hlo.dtypes import DType
+from runtime.allocator import Block, in_granules
 from runtime.buffer import SMALL_BYTES, Array, Buffer
 from runtime.executable import Executable
 from runtime.loaded import SHORT_SECONDS, LoadedProgram
+from runtime.pjrt.blocks import HOME
 from runtime.pjrt.buffers import PjrtBuffer, handles_at, layout_number
 from runtime.pjrt.devices import PjrtDevice
-from runtime.pjrt.native import SlotBlock, drain, leaves, objects
-from runtime.pjrt.quick_leaf import Status
+from runtime.pjrt.native import SlotBlock, drain, forget, leaves, objects, when_gone
+from runtime.pjrt.quick_leaf import QuickTable, Status
 from runtime.pjrt.signature import ProgramSignature, stated_memories, token_places
 from runtime.pjrt.stacks import BufferStack
 from runtime.pjrt.staged import Staged
@@ -48,13 +50,17 @@ class QuickProgram:
     ) -> None:
         memory, program = device.device.memory, code.program
         self._device, self._memory = device, memory
-        self._ports, self._types = code.outputs, [shape.dtype for shape in signature.results]
         self.size_bytes, self.last_use = in_granules(program.hbm_bytes), memory.uses
-        self._offset: int | None = memory.allocate(self.size_bytes, for_program=True)
-        self._hbm = memory.hbm.part(self._offset, self.size_bytes)
+        self._block: Block | None = memory.allocate(self.size_bytes, for_program=True)
+        self._hbm = memory.hbm.part(self._block.offset, self.size_bytes)
         for place, constant in program.constants:
             self._hbm.write(place, constant)
-        self._stacks = [BufferStack(partial(self._new_result, n)) for n in range(len(code.outputs))]
+        types = [shape.dtype for shape in signature.results]
+        self._stacks = stacks = [
+            BufferStack(partial(_new_result, port, dtype, device))
+            for port, dtype in zip(code.outputs, types, strict=True)
+        ]
+        when_gone(self, partial(_close, stacks))
         runner = loaded.runnable.quick(self._hbm)
         assert runner is not None, "who may be quick has native code"
         self._row = self._filled(code, runner.row)
@@ -65,19 +71,24 @@ class QuickProgram:
     @property
     def is_idle(self) -> bool:
         """Whether it takes room: nobody looks while it runs."""
-        return self._offset is not None
+        return self._block is not None
 
     def evict(self) -> None:
         """Give up its place and the results that nobody holds."""
-        offset, self._offset = self._offset, None
-        if offset is None:
-            return
-        for stack in self._stacks:
-            stack.close()
-        self._memory.allocator.release(offset)
+        self._block = None
+        _close(self._stacks)
 
     def run(self, a: Any) -> bool:
         """Do the call with these arguments; False if it is to go the ordinary way."""
+        self._row[QuickTable.HANDED_OUT] = 0
+        try:
+            return self._run(a)
+        except BaseException:  # PJRT is told that its call failed
+            if self._row[QuickTable.HANDED_OUT]:
+                _take_back(handles_at(a.output_lists, 0, len(self._stacks)))
+            raise
+
+    def _run(self, a: Any) -> bool:
         address = ctypes.addressof(a)
         status = self._once(address)
         if status == Status.UNPLACED and self._has_settled(a):
@@ -95,7 +106,7 @@ class QuickProgram:
         return self._device.device.queue.at_once(self._work, address)
 
     def _work(self, address: int) -> int:
-        if self._offset is None:
+        if self._block is None:
             return Status.BROKEN
         self._begin()
         found: int | None = self._execute(address, self._row_address)
@@ -106,12 +117,6 @@ class QuickProgram:
         handles = handles_at(a.argument_lists, 0, a.num_args)
         return all(objects[handle].settle() for handle in handles)
 
-    def _new_result(self, number: int) -> SlotBlock:
-        port, device = self._ports[number], self._device
-        buffer = Buffer(self._memory, port.size_bytes, len(port.buffers))
-        array = Array(device.device, port.device_shape, buffer)
-        return PjrtBuffer(array, self._types[number], device.memory).block
-
     def _filled(self, code: Executable, runner: Sequence[int]) -> Any:
         """The words of `runtime.pjrt.quick_leaf`."""
         copies_in, copies_out = self._copies(code.inputs), self._copies(code.outputs)
@@ -119,7 +124,7 @@ class QuickProgram:
         layouts = [layout_number(port.device_shape) for port in code.inputs]
         stacks = [stack.address for stack in self._stacks]
         copies = [word for copy in (*copies_in, *copies_out) for word in copy]
-        words = [*runner, *counts, *layouts, *stacks, *copies]
+        words = [*runner, *counts, 0, *layouts, *stacks, *copies]
         return (ctypes.c_int64 * len(words))(*words)
 
     def _copies(self, ports: Sequence[Port]) -> list[tuple[int, int, int, int]]:
@@ -132,9 +137,24 @@ class QuickProgram:
                 copies.append((number, plane * size, target, size))
         return copies
 
-    def __del__(self) -> None:
-        if getattr(self, "_offset", None) is not None:
-            self.evict()
+
+def _new_result(port: Port, dtype: DType, device: PjrtDevice) -> SlotBlock:
+    """The block of a buffer for what comes out of `port`."""
+    buffer = Buffer(device.device.memory, port.size_bytes, len(port.buffers))
+    array = Array(device.device, port.device_shape, buffer)
+    return PjrtBuffer(array, dtype, device.memory).block
+
+
+def _close(stacks: Sequence[BufferStack]) -> None:
+    for stack in stacks:
+        stack.close()
+
+
+def _take_back(handles: Sequence[int]) -> None:
+    """Nobody gets these results."""
+    for handle in handles:
+        objects[handle].block.words[HOME] = 0
+        forget(handle)
 
 
 def may_be_quick(code: Executable | Staged) -> bool:

@@ -45,7 +45,10 @@ class QuickTable(IntEnum):
     RESULTS = QUICK_WORDS + 1
     COPIES_IN = QUICK_WORDS + 2
     COPIES_OUT = QUICK_WORDS + 3
-    FIRST = QUICK_WORDS + 4
+    HANDED_OUT = (
+        QUICK_WORDS + 4
+    )  # whether the last call has results that PJRT may not have heard of
+    FIRST = QUICK_WORDS + 5
 
 
 COPY_WORDS = 4
@@ -99,6 +102,7 @@ def hand_out_results(a: Words, row: Words, ready: int, kept: Words) -> int:
         stack = words_at(row[at + number])
         stack[COUNT] -= 1
         outputs[number] = stack[FIRST + stack[COUNT]]
+    row[QuickTable.HANDED_OUT] = 1
     at += results + COPY_WORDS * row[QuickTable.COPIES_IN]
     for _ in range(row[QuickTable.COPIES_OUT]):
         target = words_at(outputs[row[at]])[_ADDRESS] + row[at + 1]

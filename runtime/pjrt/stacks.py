@@ -43,7 +43,10 @@ class BufferStack:
             self._words[COUNT] += 1
 
     def close(self) -> None:
-        """Let go of those that nobody holds, and take none back any more."""
+        """Let go of those that nobody holds, and take none back any more.
+
+        Whoever is interrupted here may do it again: `_made` holds the blocks, so no other has their handles.
+        """
         for block in self._made:
             block.words[HOME] = 0
         for handle in self._words[FIRST : FIRST + self._words[COUNT]]:

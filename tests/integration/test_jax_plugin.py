@@ -48,7 +48,9 @@ def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize(("program", "target"), [("one_device", "v5e"), ("slice", "v5e:4x2")])
+@pytest.mark.parametrize(
+    ("program", "target"), [("one_device", "v5e"), ("interrupted", "v5e"), ("slice", "v5e:4x2")]
+)
 def test_program(program: str, target: str) -> None:
     """All checks of a program in one process: to start JAX takes longer than most of them."""
     done = run("-m", f"tests.support.jax_programs.{program}", TPUC_TARGET=target)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 
 import ml_dtypes
 import numpy as np
 
 from tests.support.run_hlo import Array
+from tpu_sim.isa.cached_property import cached_property
 
 _NUMPY = {
     "f32": np.dtype(np.float32),

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property
 
+from tpu_sim.isa.cached_property import cached_property
 from tpu_sim.isa.resources import QUEUES, SMEM, UNIT_STEPS, VMEM, Resource
 
 

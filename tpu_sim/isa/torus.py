@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from math import prod
 
 import numpy as np
 import numpy.typing as npt
 
+from tpu_sim.isa.cached_property import cached_property
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import Route
 

@@ -12,12 +12,12 @@ import importlib
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import cached_property
 from threading import RLock
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 
+from tpu_sim.isa.cached_property import cached_property
 from tpu_sim.isa.checker import check_program
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.collector import no_cyclic_gc

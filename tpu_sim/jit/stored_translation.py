@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from functools import cached_property
 from typing import overload
 
+from tpu_sim.isa.cached_property import cached_property
 from tpu_sim.jit.context import ContextSizes
 from tpu_sim.jit.translated import FaultKind, FaultSite, TranslatedModule
 

@@ -24,8 +24,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import cached_property
 
+from tpu_sim.isa.cached_property import cached_property
 from tpu_sim.isa.causes import Counts, IssueCauses
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.control_flow import Call, If, Loop, While

@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 import click
 import numpy as np
@@ -14,6 +13,7 @@ import numpy.typing as npt
 
 from compiler.frontends.hlo_proto.modules import Snapshot
 from compiler.hlo.shape import ArrayShape
+from tpu_sim.isa.cached_property import cached_property
 from tpuc import tables
 from tpuc.arrays import Difference, fitting, load_arrays, loaded, randoms
 from tpuc.commands.models import snapshot_of

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from itertools import permutations, product
 from math import prod
 
@@ -19,6 +19,7 @@ import numpy as np
 
 from compiler.backend.exchange.plan import ExchangePlan
 from compiler.hlo.replica_groups import Groups
+from tpu_sim.isa.cached_property import cached_property
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.program import Route
 from tpu_sim.isa.timing import route_cost

@@ -16,13 +16,13 @@ the row dimension and there is one (virtual) column. Row reductions leave their 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 from compiler.analysis.indexing import Expr, const
 from compiler.analysis.kernel_vmem import GUARD_ROWS
 from compiler.hlo.shape import ArrayShape
 from compiler.kernels.plan import Scratch
 from compiler.llo.builder import LloBuilder
+from tpu_sim.isa.cached_property import cached_property
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ def as_tracer(trace: Trace, value: object) -> Tracer:
         if isinstance(value, int) and not -(2**31) <= value < 2**31:  # for a 64-bit array
             weak = np.dtype(np.int64 if value < 2**63 else np.uint64)
         return _constant(trace, _scalar_in(value, weak), is_weak=True)
-    if isinstance(value, tuple | list) and any(isinstance(v, Tracer) for v in value):
+    if isinstance(value, tuple | list) and _holds_tracers(value):
         parts = [expand(as_tracer(trace, v), 0) for v in value]
         return concatenate(trace, parts, 0)
     array = np.asarray(value)
@@ -41,6 +41,12 @@ def as_tracer(trace: Trace, value: object) -> Tracer:
     except CompileError as error:
         raise BadTypeError(error.message) from None
     return _constant(trace, fitted(array, dtype))
+
+
+def _holds_tracers(tree: object) -> bool:
+    if isinstance(tree, tuple | list):
+        return any(_holds_tracers(item) for item in tree)
+    return isinstance(tree, Tracer)
 
 
 def traced(trace: Trace, value: Any) -> Any:

@@ -28,6 +28,7 @@ from compiler.frontends.numpy.memory import (
     link_results,
 )
 from compiler.frontends.numpy.selection import Selection, is_unknown_mask
+from compiler.frontends.numpy.use_sites import UseSite, site_of_use
 from compiler.hlo.attributes import OpMetadata
 from compiler.hlo.builder import HloBuilder
 from compiler.hlo.ir import HloInstruction
@@ -340,7 +341,7 @@ class Tracer(ChangingArray):
         raise self._has_no_value(
             "np.asarray, np.array, np.eye(n)[x], or storing it in an array that NumPy made on the host",
             "write tpuc.numpy for np there (tpuc.numpy.array, .eye, .zeros, ...: arrays that are part of "
-            "the program), np.stack to join several, np.take(table, x, axis=0) to look up",
+            "the program), np.stack to join several, tpuc.numpy.asarray(table)[x] to look up",
         )
 
     def __format__(self, spec: str) -> str:
@@ -357,8 +358,9 @@ class Tracer(ChangingArray):
         raise self._has_no_value("tolist()", "list(x) has its rows as arrays, or return the array")
 
     def _has_no_value(self, use: str, advice: str) -> CompileError:
+        site = site_of_use(UseSite(use, advice))
         return UnknownValueError(
-            f"{use} needs the value of {self!r}, which is not known yet: {advice}"
+            f"{site.use} needs the value of {self!r}, which is not known yet: {site.advice}"
         )
 
     def __repr__(self) -> str:

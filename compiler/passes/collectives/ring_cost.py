@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from compiler.analysis.dot_parts import dot_parts, is_integer_pass
 from compiler.backend.exchange.ports import ports_of
@@ -17,6 +16,7 @@ from compiler.backend.transfer import hbm_tiling
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.replica_groups import Groups, Pairs
 from compiler.hlo.shape import ArrayShape
+from tpu_sim.isa.cached_property import cached_property
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.geometry import GRANULE_BYTES
 from tpu_sim.isa.timing import route_cost

@@ -5,6 +5,7 @@ from __future__ import annotations
 from threading import Event
 
 from runtime.queue import Queue, RunInterruptedError, Task
+from tests.support.interrupts import interrupted_at
 
 
 class Endless(Task):
@@ -53,3 +54,25 @@ def test_an_interrupt_that_comes_too_late_ends_nobody() -> None:
     assert not running.is_cancelled
     queue.interrupt(running)
     assert running.is_ended
+
+
+def test_who_waits_wakes_the_thread_that_nobody_woke() -> None:
+    """A signal's handler may raise when the task is in the queue and the thread does not know yet."""
+    queue, task = Queue("device"), Short()
+    task.await_on(queue)
+    queue._pending.append(task)
+    assert queue.finish()
+    assert task.is_ended
+
+
+def test_wherever_putting_is_interrupted_the_next_task_is_done() -> None:
+    number = 0
+    while True:
+        queue, last = Queue(f"device {number}"), Short()
+        if not interrupted_at(number, lambda queue=queue: queue.put(Short())):  # type: ignore[misc]
+            break
+        queue.put(last)
+        last.wait()
+        assert last.is_ended
+        number += 1
+    assert number > 30
