@@ -28,7 +28,7 @@ from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.replica_groups import Groups, device_counts
 from compiler.hlo.shape import ArrayShape, leaves
 from compiler.passes.collectives.combiner import SMALL_BYTES
-from compiler.passes.collectives.packing import plane_of
+from compiler.passes.collectives.packing import packed, plane_of, unpacked
 from compiler.passes.collectives.ragged import expand_ragged
 from compiler.passes.context import PassContext
 from compiler.passes.expanders.driver import expand
@@ -84,10 +84,9 @@ class Collective:
     def gathered(self, operand: Instr) -> Instr:
         """``[n, *dims]``: the operand of every device of the group."""
         shape = operand.array
-        slots = self.exchange(
-            "all-gather", self.e.shaped(operand, (1, *plane_of(shape, self.size - 1)))
-        )
-        return self.e.shaped(slots, (self.size, *shape.dims))
+        plane = packed(self.e, operand, 0, plane_of(shape, self.size - 1))
+        slots = self.exchange("all-gather", self.e.shaped(plane, (1, *plane.array.dims)))
+        return unpacked(self.e, slots, 1, shape.dims)
 
     def levels(self) -> tuple[Collective, Collective] | None:
         """Of groups too large for one kernel: the same among every q-th member, and among q in a row.
@@ -116,7 +115,7 @@ class Collective:
             brought = far.exchanged(self.e.shaped(slots, (far.size, near.size, *dims[1:])))
             dealt = near.exchanged(self.e.transpose(brought, turned))
             return self.e.shaped(self.e.transpose(dealt, turned), dims)
-        return self.e.shaped(self.exchange("all-to-all", self.planes(slots)), dims)
+        return unpacked(self.e, self.exchange("all-to-all", self.planes(slots)), 1, dims[1:])
 
     def scattered(self, slots: Instr) -> Instr:
         """``[n, *dims] -> dims``: this device's slot, combined over all devices."""
@@ -130,14 +129,12 @@ class Collective:
         is_ring = ring_row(computation, slots.array.dtype) is not None and self.size <= _MOST_RING
         if not is_ring or self.size == 1:
             return self.combined(self.exchanged(slots))
-        return self.e.shaped(self.exchange("reduce-scatter", self.planes(slots)), dims[1:])
+        return unpacked(self.e, self.exchange("reduce-scatter", self.planes(slots)), 0, dims[1:])
 
     def planes(self, slots: Instr) -> Instr:
         """``[n, a, b]``: each slot in the plane in which it is sent."""
         shape = slots.array
-        return self.e.shaped(
-            slots, (self.size, *plane_of(shape.with_dims(shape.dims[1:]), self.size - 1))
-        )
+        return packed(self.e, slots, 1, plane_of(shape.with_dims(shape.dims[1:]), self.size - 1))
 
     def split(self, operand: Instr, dim: int) -> Instr:
         """``[n, .., d / n, ..]``: the n parts of dimension `dim`."""
@@ -209,9 +206,10 @@ class Collective:
         """What the device that sends to this one has; zeros if none does."""
         attrs: dict[str, object] = {"source_target_pairs": tuple(pairs), "channel_id": 1}
         dims = operand.array.dims
-        moved = self.e.shaped(operand, _sent_dims(operand))
+        sent = _sent_dims(operand)
+        moved = self.e.shaped(operand, sent) if len(sent) != 2 else packed(self.e, operand, 0, sent)
         moved = self.e.instruction("collective-permute", (moved,), attrs)
-        return self.e.shaped(moved, dims)
+        return unpacked(self.e, moved, 0, dims) if len(sent) == 2 else self.e.shaped(moved, dims)
 
 
 def _sent_dims(operand: Instr) -> Dims:

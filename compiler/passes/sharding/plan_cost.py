@@ -18,6 +18,7 @@ from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
 from compiler.hlo.opcodes import OPCODES, Trait, with_any
 from compiler.hlo.shape import ArrayShape
 from compiler.partitioner.sizes import padding
+from compiler.passes.sharding.whole_dims import free_factors
 from compiler.sharding.mesh import Axes
 from compiler.sharding.projection import common_prefix, product, project
 from compiler.sharding.propagation import PropagationStep
@@ -118,7 +119,8 @@ class Pricing:
         operands = [_factors(v, m, rule) for v, m in zip(step.operands, rule.operands, strict=True)]
         results = [_factors(v, m, rule) for v, m in zip(step.results, rule.results, strict=True)]
         best: tuple[SpreadCost, Given] | None = None
-        for given in _assignments(priced.kinds, operands, results):
+        ways = [*_assignments(priced.kinds, operands, results), *_turned(rule, operands), {}]
+        for given in ways:
             found = self._assigned(priced, given)
             if best is None or found.total < best[0].total:
                 best = found, given
@@ -245,8 +247,7 @@ def _tiles(mapping: DimFactors, given: Given) -> Tiles:
 def _assignments(
     kinds: Sequence[FactorKind], operands: Sequence[Given], results: Sequence[Given]
 ) -> Iterator[Given]:
-    """The ways worth a look: all wishes, each operand's before the others', the results' last and first;
-    and the whole."""
+    """The ways worth a look: all wishes, each operand's before the others', the results' last and first."""
     orders = [[*results, *operands], *([one, *results, *operands] for one in operands if one)]
     seen: list[Given] = []
     for order in orders:
@@ -257,8 +258,16 @@ def _assignments(
             if given not in seen:
                 seen.append(given)
                 yield given
-    if {} not in seen:
-        yield {}
+
+
+def _turned(rule: ShardingRule, operands: Sequence[Given]) -> Iterator[Given]:
+    """Where an operand is cut along what must be whole, another of its dimensions cut instead."""
+    for mapping, held in zip(rule.operands, operands, strict=True):
+        for factor, axes in held.items():
+            if rule.kinds[factor] is FactorKind.REPLICATE:
+                kept = {f: a for f, a in held.items() if rule.kinds[f] is not FactorKind.REPLICATE}
+                free = [f for f in free_factors(rule, mapping, axes) if f not in kept]
+                yield from ({**kept, f: axes} for f in free[:1])
 
 
 def _add(given: Given, wish: Given, kinds: Sequence[FactorKind]) -> None:

@@ -10,6 +10,8 @@ cheapest is taken:
              another size next, and so on as long as that is better; the others have what is left
     stored   arguments and results that are cut spread to nothing: what is inside is whole, or as
              constraints have it
+    turned   what must be whole where it is cut (rows of an FFT, of a sort) is cut along another
+             dimension, and this spreads first
 
 What a program gives priorities is left as it is, and so is what an estimate calls only a little better.
 """
@@ -23,6 +25,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from compiler.passes.sharding.plan_cost import Pricing
+from compiler.passes.sharding.whole_dims import OtherCut, other_cuts
 from compiler.sharding.mesh import Axes, DimSharding, Mesh
 from compiler.sharding.propagation import PropagationStep, propagate
 from compiler.sharding.values import ShardedValue
@@ -37,6 +40,8 @@ _MOST_SIZES = 4
 """Sizes of dimensions that are tried, those of the arrays of the fewest bytes first (assumed)."""
 _MOST_TURNS = 3
 """How many sizes may have a turn of their own (assumed)."""
+_MOST_TURNED = 2
+"""How many dimensions are tried instead of one that must be whole (assumed)."""
 _STORED_SHARE = 0.4
 """Of HBM that stored arrays may take as a whole (assumed)."""
 
@@ -111,6 +116,7 @@ class _Search:
         self.prices, self.start = prices, start
         self.way = ""
         self.end = _State.of(values)
+        self._others = other_cuts(steps, _MOST_TURNED)
         start.restore(values)
         self._kept = [list(value.axes) for value in cut]
 
@@ -118,6 +124,9 @@ class _Search:
         """Try them."""
         if sum(map(self._size, self.cut)) <= _STORED_SHARE * self.prices.chip.hbm_bytes:
             self._try("stored", self._stored)
+        for at, cuts in enumerate(self._others):
+            name = f"dimensions beside what must be whole ({at + 1})"
+            self._try(name, partial(self._turned, cuts))
         sizes = self._sizes()
         turns: tuple[int, ...] = ()
         while len(turns) < min(_MOST_TURNS, len(sizes) - 1):
@@ -150,16 +159,27 @@ class _Search:
             value.axes = list(axes)
         return found
 
+    def _turned(self, cuts: Sequence[OtherCut]) -> int:
+        """Spread other cuts of what must be whole, then all shardings."""
+        for cut in cuts:
+            cut.apply()
+        self._wait(lambda _: 1)
+        return propagate(self.steps, self.values)
+
     def _in_turns(self, order: tuple[int, ...]) -> int:
         """Spread shardings, those of dimensions of these sizes before all others', in this order."""
+        self._wait(lambda size: [*order, size].index(size))
+        return propagate(self.steps, self.values)
+
+    def _wait(self, turn_of: Callable[[int], int]) -> None:
+        """Let the shardings of arguments and results count in a turn that the size of the dimension gives."""
         for value in self.cut:
             for dim, axes in enumerate(value.axes):
-                turn = [*order, value.dims[dim]].index(value.dims[dim])
+                turn = turn_of(value.dims[dim])
                 if axes and turn:
                     found = DimSharding(axes, value.is_open[dim], turn)
                     value.waiting.setdefault(turn, []).append((dim, found))
                     value.axes[dim], value.is_open[dim] = (), False
-        return propagate(self.steps, self.values)
 
     def _size(self, value: ShardedValue) -> int:
         return self.prices.widths[value.number] * math.prod(value.dims)

@@ -23,7 +23,9 @@ from compiler.passes.collectives.packing import plane_of
         (F32, (16, 4096, 100), (16 * 4096, 100)),
         (F32, (4096, 120), (4096, 120)),
         (F32, (7, 16), (7, 16)),
-        (F32, (33331, 3), (33331, 3)),
+        (F32, (33331, 3), (33408 * 3 // 128, 128)),
+        (F32, (125001, 8), (7813, 128)),
+        (F32, (1003, 100), (1003, 100)),
         (F32, (), (1, 1)),
         (F32, (5,), (1, 5)),
     ],
@@ -70,6 +72,52 @@ PERMUTE = """ENTRY main_spmd {
     source_target_pairs={{0,1},{1,2},{2,3},{3,0}}, sharding={devices=[4,1,1]<=[4]}
 }
 """
+
+
+ROWS = 4099
+ODD_GATHER = f"""ENTRY main_spmd {{
+  x = s32[{ROWS},3] parameter(0), sharding={{devices=[4,1]<=[4]}}
+  y = s32[{ROWS},3] negate(x)
+  ROOT g = s32[{4 * ROWS},3] all-gather(y), {IDS}, dimensions={{0}}, sharding={{replicated}}
+}}
+"""
+ODD_SCATTER = f"""ENTRY main_spmd {{
+  x = s32[{ROWS},20] parameter(0), sharding={{replicated}}
+  y = s32[{ROWS},20] negate(x)
+  ROOT g = s32[{ROWS},5] reduce-scatter(y), {IDS}, dimensions={{1}}, to_apply=add,
+    sharding={{devices=[1,4]<=[4]}}
+}}
+"""
+ODD_PERMUTE = PERMUTE.replace("128,16,8", f"{ROWS},8").replace("[4,1,1]", "[4,1]")
+ODD_TURN = f"""ENTRY main_spmd {{
+  x = s32[{ROWS},20] parameter(0), sharding={{devices=[4,1]<=[4]}}
+  y = s32[{ROWS},4,5] reshape(x)
+  g = s32[{ROWS},4,5] all-to-all(y), channel_id=1, replica_groups={{{{0,1,2,3}}}}, dimensions={{1}}
+  t = s32[4,{ROWS},5] transpose(g), dimensions={{1,0,2}}
+  ROOT r = s32[{4 * ROWS},5] reshape(t), sharding={{devices=[1,4]<=[4]}}
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "shape", "columns", "copies", "rows"),
+    [
+        (ODD_GATHER, (4 * ROWS, 3), 3, 3, 99),
+        (ODD_SCATTER, (ROWS, 20), 5, 3, 165),
+        (ODD_PERMUTE, (4 * ROWS, 8), 8, 1, 257),
+        (ODD_TURN, (4 * ROWS, 20), 5, 3, 165),
+    ],
+)
+def test_rows_are_added_until_they_fill_a_plane(
+    text: str, shape: tuple[int, ...], columns: int, copies: int, rows: int
+) -> None:
+    assert plane_of(ArrayShape(S32, (ROWS, columns)), copies) == (rows, 128)
+    x = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
+    (found,) = tpuc.compile(HEAD + text, target="v5e:2x2")(x)
+    want = {
+        ODD_GATHER: -x, ODD_SCATTER: -4 * x, ODD_PERMUTE: -np.roll(x, ROWS, axis=0), ODD_TURN: x,
+    }[text]  # fmt: skip
+    np.testing.assert_array_equal(found, want)
 
 
 @pytest.mark.parametrize(

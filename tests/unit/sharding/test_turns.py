@@ -146,3 +146,53 @@ def test_rows_that_neighbours_hold_are_no_reason_to_gather_all() -> None:
     total = next(i for i in loop.body if i.name.startswith("z"))
     assert remarks == []
     assert str(total.attrs["sharding"]) == "{devices=[8,1]<=[8]}"
+
+
+TRANSFORMED = """HloModule m, num_partitions=8
+
+condition {{
+  s = (s32[], f32[{n},512,512]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  n = s32[] constant(4)
+  ROOT more = pred[] compare(i, n), direction=LT
+}}
+
+body {{
+  s = (s32[], f32[{n},512,512]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  x = f32[{n},512,512] get-tuple-element(s), index=1
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  f = c64[{n},512,257] fft(x), fft_type=RFFT, fft_length={{512,512}}
+  g = c64[{n},512,257] multiply(f, f)
+  y = f32[{n},512,512] fft(g), fft_type=IRFFT, fft_length={{512,512}}
+  z = f32[{n},512,512] tanh(y)
+  ROOT r = (s32[], f32[{n},512,512]) tuple(j, z)
+}}
+
+ENTRY main {{
+  x = f32[{n},512,512] parameter(0), sharding={{devices=[1,8,1]<=[8]}}
+  zero = s32[] constant(0)
+  s = (s32[], f32[{n},512,512]) tuple(zero, x)
+  t = (s32[], f32[{n},512,512]) while(s), condition=condition, body=body
+  ROOT y = f32[{n},512,512] get-tuple-element(t), index=1, sharding={{devices=[1,8,1]<=[8]}}
+}}
+"""
+
+
+def test_what_must_be_whole_is_cut_along_another_dimension() -> None:
+    """The rows of the transforms lie on all devices: their batch is cut instead, once for all turns."""
+    module, remarks = propagated(TRANSFORMED.format(n=64))
+    assert any("beside what must be whole" in remark for remark in remarks)
+    loop = next(i for i in module.entry if i.opcode == "while")
+    found = {str(i.attrs["sharding"]) for i in loop.body if i.opcode == "fft"}
+    assert found == {"{devices=[8,1,1]<=[8]}"}
+    partition_module(module, PassContext(chips.load_chip("v5e")))
+    assert [traffic.kind for traffic in collectives_of(module)] == ["all-to-all"] * 2
+
+
+def test_without_another_dimension_that_divides_it_is_gathered() -> None:
+    module, remarks = propagated(TRANSFORMED.format(n=61))
+    assert not any("beside" in remark for remark in remarks)
+    partition_module(module, PassContext(chips.load_chip("v5e")))
+    assert {traffic.kind for traffic in collectives_of(module)} == {"all-gather"}
