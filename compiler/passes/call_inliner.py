@@ -1,7 +1,8 @@
 """Call inliner: every `call` is replaced by a copy of what it calls.
 
 So is a fusion of the input that has no plan of ours: it was another compiler's choice, for its own
-machine. One with a plan comes from a dump and is compiled as it stands. What is applied to elements
+machine. One with a plan comes from a dump and is compiled as it stands. A conditional of one branch is
+a call, whatever its index. What is applied to elements
 has no control flow: of a `conditional` there all branches are computed and one is selected.
 """
 
@@ -49,6 +50,8 @@ def inline_calls(module: HloModule, context: PassContext) -> bool:
 
 
 def _is_inlined(instr: HloInstruction) -> bool:
+    if instr.opcode == "conditional":
+        return len(instr.called_computations()) == 1
     return instr.opcode in _CALLEE and OWN not in read_config(instr)
 
 
@@ -94,9 +97,9 @@ def _copied(
 
 def _inline(caller: HloComputation, call: HloInstruction) -> None:
     """Replace one call by a copy of its callee's body (which holds no calls any more)."""
-    callee = call.attrs[_CALLEE[call.opcode]]
-    assert isinstance(callee, HloComputation)
-    made = _copied(caller, callee, call.operands, call)
+    (callee,) = call.called_computations()
+    is_branch = call.opcode == "conditional"
+    made = _copied(caller, callee, call.operands[1:] if is_branch else call.operands, call)
     _order(caller, call, made)
     call.replace_all_uses_with(made[callee.root_instruction])
     caller.remove(call)
