@@ -8,6 +8,7 @@ from compiler.backend.box_transfer import start_whole
 from compiler.backend.kernel import InPlace, lower_fusion
 from compiler.backend.kernel_calls import Argument, BufferPlace, Rows, kernel_interface
 from compiler.backend.kernel_options import KernelTarget
+from compiler.backend.scalar_words import words_to_smem, words_to_vmem
 from compiler.backend.transfer import hbm_tiling
 from compiler.backend.vector.arrays import whole_array
 from compiler.backend.vector.vector_emitter import VectorEmitter
@@ -17,7 +18,7 @@ from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.shape import ArrayShape
 from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import LloKernel, SReg
-from tpu_sim.isa.program import HBM, SMEM, VMEM, DmaDescriptor
+from tpu_sim.isa.program import HBM, SMEM, DmaDescriptor
 
 _LEAST_SHARE = 512
 """Granules: a core copies a quarter of a MiB in a few times what it takes to know that all are through."""
@@ -63,16 +64,6 @@ def lower_copy(
     return builder.finish()
 
 
-def move_words(builder: LloBuilder, window: int, word: SReg, count: int, *, to_vmem: bool) -> None:
-    """Words between the start of a window and SMEM, from `word` on; waits until they are there."""
-    spaces = (SMEM, VMEM) if to_vmem else (VMEM, SMEM)
-    descriptor = builder.descriptor(DmaDescriptor(*spaces, count, (), window))
-    flag = builder.flag()
-    places = (word, 0) if to_vmem else (0, word)
-    builder.emit("dma.start", descriptor, *places, flag, 0, 0, 0)
-    builder.emit("dma.wait", flag, 0)
-
-
 def _share(builder: LloBuilder, granules: int) -> tuple[int, SReg]:
     """How many granules each core of the device copies, and the first of those of the core that runs."""
     cores = builder.chip.cores_per_device
@@ -93,7 +84,8 @@ def _between_memories(builder: LloBuilder, operand: Argument, result: Argument) 
         if not inside.shape.dims:
             raise UnsupportedError(f"kernel {builder.name}: a copy of a scalar in VMEM to SMEM")
         words = builder.argument(outside.index)
-        move_words(builder, window, words, inside.shape.element_count, to_vmem=is_in)
+        move = words_to_vmem if is_in else words_to_smem
+        move(builder, window, words, inside.shape.element_count)
         return builder.finish()
     if outside.place is BufferPlace.VMEM:
         return _within_vmem(builder, builder.window_at(outside.row, "source", rows), window, result)

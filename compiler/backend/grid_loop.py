@@ -28,6 +28,7 @@ from compiler.backend.box_transfer import start_pieces
 from compiler.backend.carried import CarriedArrays
 from compiler.backend.index_scalars import emit_clamp, emit_index
 from compiler.backend.kernel_calls import Argument, BufferPlace
+from compiler.backend.scalar_words import first_word
 from compiler.backend.transfer import (
     BoxTiles,
     HbmTiling,
@@ -42,14 +43,14 @@ from compiler.backend.vector.addresses import physical_index, tiled_address
 from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray
 from compiler.llo.builder import LloBuilder
 from compiler.llo.ir import SReg
-from tpu_sim.isa.program import SMEM, VMEM, DmaDescriptor
 
 
 @dataclass
 class Stream:
     """One window with its buffers: `argument` is the kernel argument with the array's address.
 
-    A `view` is a part of an array that lies in VMEM: it has no buffer, and nothing is moved.
+    A `view` is a part of an array that lies in VMEM: it has no buffer, and nothing is moved. A `word` is a
+    result in SMEM: the scalar unit stores it there at the end.
     """
 
     window: OperandWindow
@@ -63,6 +64,7 @@ class Stream:
     flag: int
     pieces: list[TransferPiece]
     is_view: bool = False
+    is_word: bool = False
     slot: SReg = 0
 
     @property
@@ -126,7 +128,8 @@ class GridLoop:
         pairs = zip(plan.outputs, output_arguments, strict=True)
         self._all_outputs = [self._stream(w, a, is_input=False) for w, a in pairs]
         self.inputs = [s for s in self._all_inputs if not s.is_view]
-        self.outputs = [s for s in self._all_outputs if not s.is_view]
+        self.outputs = [s for s in self._all_outputs if not (s.is_view or s.is_word)]
+        self.words = [s for s in self._all_outputs if s.is_word]
         self.carried = CarriedArrays(builder, carried, plan.steps)
 
     def _stream(self, window: OperandWindow, argument: Argument, *, is_input: bool) -> Stream:
@@ -145,13 +148,15 @@ class GridLoop:
         window_id = b.window(name, slots * box.vmem_rows + self.guard_rows)
         if argument.place is BufferPlace.SMEM:
             assert not is_input, "SMEM operands are values, they have no window"
-            pieces = [TransferPiece(DmaDescriptor(VMEM, SMEM, 1, (), window_id), 0, 0)]
-        else:
-            pieces = (
-                self._pieces(tiling, box, window_id, to_vmem=is_input)
-                if window.row is None
-                else row_pieces(tiling, box, window_id)
-            )
+            return Stream(
+                window, argument.index, is_input, depends, tiling, box, 1, window_id, -1, [],
+                is_word=True,
+            )  # fmt: skip
+        pieces = (
+            self._pieces(tiling, box, window_id, to_vmem=is_input)
+            if window.row is None
+            else row_pieces(tiling, box, window_id)
+        )
         flag = b.flag(slots)
         return Stream(
             window, argument.index, is_input, depends, tiling, box, slots, window_id, flag, pieces
@@ -177,6 +182,7 @@ class GridLoop:
         b.new_block()
         for stream in self.outputs:
             self._start(stream, sregs, 0)
+        self._store_words()
         for stream in self.outputs:
             b.emit("dma.wait", stream.flag, 0)
         self.carried.wait()
@@ -349,10 +355,19 @@ class GridLoop:
         for stream in self.outputs:
             if not stream.depends:
                 self._start(stream, sregs, 0)
+        self._store_words()
         for stream in self.outputs:
             for slot in range(stream.slots):
                 self._wait_for(stream, b.sconst(slot))
         self.carried.wait()
+
+    def _store_words(self) -> None:
+        """Results in SMEM, which are whole when the last step is over."""
+        b = self.builder
+        for stream in self.words:
+            with b.coming_from(stream.window.node.name):
+                word = first_word(b, stream.window_id, 0, stream.window.shape.dtype)
+                b.emit("sst", b.argument(stream.argument), 0, word)
 
     def _context(self, counters: list[SReg], sregs: dict[Var, SReg]) -> StepContext:
         return StepContext(

@@ -36,18 +36,19 @@ from compiler.analysis.windows import Blocks
 from compiler.backend.box_transfer import start_whole
 from compiler.backend.clear import emit_clear
 from compiler.backend.control import NO_CODE, ControlLowering, smem_word
-from compiler.backend.copy import move_words
 from compiler.backend.grid_loop import StepContext
 from compiler.backend.kernel import dot_flops
 from compiler.backend.kernel_library import KernelLibrary
 from compiler.backend.loop_streams import LoopStreams
 from compiler.backend.row_update import RowReplacement, RowUpdate
 from compiler.backend.scalar_bindings import bind_starts
+from compiler.backend.scalar_words import first_word, words_to_smem, words_to_vmem
 from compiler.backend.stages import StageEmitter
 from compiler.backend.tile_update import TileUpdate, can_update_tiles
 from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray, whole_array
 from compiler.backend.vector.vector_emitter import VectorEmitter
 from compiler.diagnostics import UnsupportedError
+from compiler.hlo.dtypes import PRED
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.opcodes import Trait, with_trait
 from compiler.hlo.shape import ArrayShape, leaves
@@ -60,6 +61,7 @@ from tpu_sim.isa.program import HBM, SMEM, VMEM
 _MOST_INSTRUCTIONS = 64
 _MOST_CONVERTED = 256
 """Registers of an array that a bitcast may have to move."""
+_IN_EVERY_BYTE = 0x01010101
 _STAGES = frozenset({"kLoop", "kInput", "kOutput"})
 
 _HALVES = with_trait(Trait.ASYNC)
@@ -372,25 +374,28 @@ class LoopKernel(ControlLowering):
     def _from_scalar(self, place: Allocation, array: VmemArray) -> None:
         """A scalar of SMEM as an array of one element, or an array as it is."""
         b = self.builder
-        if array.shape.dtype.bits != 32:
+        is_pred = array.shape.dtype == PRED and not array.shape.dims
+        if array.shape.dtype.bits != 32 and not is_pred:
             raise _cannot(self.loop, "a scalar that becomes an array is not of 32 bits")
         b.new_block()
         if array.shape.dims:
-            self._words(array, place, to_vmem=True)
-            return
-        value = b.emit("vsplat", self._word_at(place))
-        b.emit("vst", array.window, array.base, 0, 1, value)
+            words_to_vmem(b, array.window, b.sconst(smem_word(place)), array.shape.element_count)
+        else:
+            word = self._word_at(place)
+            value = b.emit("vsplat", b.smuli(word, _IN_EVERY_BYTE) if is_pred else word)
+            b.emit("vst", array.window, array.base, 0, 1, value)
         b.new_block()
 
     def _to_scalar(self, array: VmemArray, place: Allocation) -> None:
-        """The word or words of VMEM to their place in SMEM."""
-        if array.shape.dtype.bits != 32:
-            raise _cannot(self.loop, "a scalar that is computed from arrays is not of 32 bits")
-        self._words(array, place, to_vmem=False)
-
-    def _words(self, array: VmemArray, place: Allocation, *, to_vmem: bool) -> None:
-        b, count = self.builder, array.shape.element_count
-        move_words(b, array.window, b.sconst(smem_word(place)), count, to_vmem=to_vmem)
+        """An element of VMEM, or words, to their place in SMEM."""
+        b, shape = self.builder, array.shape
+        if not shape.dims and (shape.dtype.bits == 32 or shape.dtype == PRED):
+            word = first_word(b, array.window, array.base, shape.dtype)
+            b.emit("sst", 0, smem_word(place), word)
+        elif shape.dtype.bits == 32:
+            words_to_smem(b, array.window, b.sconst(smem_word(place)), shape.element_count)
+        else:
+            raise _cannot(self.loop, f"{shape.dtype.name} that are computed are words in SMEM")
         b.new_block()
 
 

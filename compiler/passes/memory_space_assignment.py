@@ -2,9 +2,10 @@
 
 In SMEM are rank-0 values of s32, u32, pred and f32 that are made by scalar fusions (all
 operands and results rank 0), are constants, or are carried by while and conditional. Fusions
-read rank-0 operands from SMEM too. Values made by vector kernels, entry parameters and
-results are in HBM; a `copy` stands between the two. Arrays of which the scalar unit accesses elements
-(`compiler.analysis.element_access`) are in SMEM as well.
+read rank-0 operands from SMEM too. A kernel of windows leaves such a result in SMEM if all who read it
+look there. Other values made by kernels, entry parameters and results are in HBM; a `copy` stands between
+the two. Arrays of which the scalar unit accesses elements (`compiler.analysis.element_access`) are in SMEM
+as well.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape, Shape, TupleShape, leaves
 from compiler.passes.array_places import move_arrays
 from compiler.passes.context import PassContext
+from compiler.passes.kernel_results import shared_bodies
 from compiler.passes.layout_assignment import in_space
-from compiler.rewrite.graph import emit
+from compiler.rewrite.graph import emit, replace
 from tpu_sim.isa.program import HBM, SMEM
 
 _SCALAR_TYPES = frozenset({"s32", "u32", "pred", "f32"})
@@ -31,6 +33,7 @@ def assign_memory_spaces(module: HloModule, context: PassContext) -> bool:
     in_smem = [slot for slot in arrays_of_elements(module) if not _lies_in_smem(slot)]
     move_arrays(in_smem, SMEM)
     is_changed = bool(in_smem)
+    is_changed |= _make_elements_scalars(module)
     for computation in control_computations(module):
         is_entry = computation is module.entry
         before = [(instr, instr.shape) for instr in computation]
@@ -44,6 +47,42 @@ def assign_memory_spaces(module: HloModule, context: PassContext) -> bool:
             context.counts["smem"] += sum(_is_smem(leaf) for leaf in leaves(instr.shape))
         is_changed |= before != [(instr, instr.shape) for instr in computation]
     return is_changed
+
+
+def _make_elements_scalars(module: HloModule) -> bool:
+    """Let kernels whose array of one element everybody reads as a scalar, in SMEM, make that scalar."""
+    shared = shared_bodies(module)
+    is_changed = False
+    for computation in control_computations(module):
+        for kernel in [i for i in computation if is_planned(i) and i.kind == "kLoop"]:
+            if kernel.calls not in shared and _is_element(kernel):
+                _make_scalar(kernel)
+                is_changed = True
+    return is_changed
+
+
+def _is_element(kernel: HloInstruction) -> bool:
+    """Whether a kernel's one result is read through bitcasts to scalars that are looked for in SMEM."""
+    if not isinstance(kernel.shape, ArrayShape) or not kernel.shape.dims:
+        return False
+    assert kernel.computation is not None
+    is_read = bool(kernel.users) and kernel.computation.root is not kernel
+    return is_read and all(
+        view.opcode == "bitcast"
+        and is_scalar_shape(view.shape)
+        and view.array.dtype == kernel.array.dtype
+        and _only_smem_reads(view)
+        for view in kernel.users
+    )
+
+
+def _make_scalar(kernel: HloInstruction) -> None:
+    body, views = kernel.calls, list(kernel.users)
+    root, shape = body.root_instruction, views[0].array
+    body.root = emit(root, "reshape", shape.with_layout(None), (root,))
+    kernel.shape = shape
+    for view in views:
+        replace(view, kernel)
 
 
 def _lies_in_smem(slot: Slot) -> bool:
@@ -100,7 +139,52 @@ def _place_result(instr: HloInstruction, *, is_entry: bool) -> None:
         or instr.opcode in ("constant", "partition-id")
     ):
         instr.shape = _scalars_to_smem(instr.shape)
+    elif is_planned(instr):
+        instr.shape = _results_of_kernel(instr)
     _refresh_shape(instr)
+
+
+def _results_of_kernel(kernel: HloInstruction) -> Shape:
+    """Its results, in SMEM the scalars of which nobody wants a copy in HBM."""
+    if isinstance(kernel.shape, ArrayShape):
+        return _scalars_to_smem(kernel.shape) if _only_smem_reads(kernel) else kernel.shape
+    assert isinstance(kernel.shape, TupleShape)
+    elements = list(kernel.shape.elements)
+    readers: dict[int, list[HloInstruction]] = {n: [] for n in range(len(elements))}
+    for user in kernel.users:
+        if user.opcode != "get-tuple-element":
+            return kernel.shape
+        readers[user.index].append(user)
+    for number, users in readers.items():
+        if users and all(_only_smem_reads(user) for user in users):
+            elements[number] = _scalars_to_smem(elements[number])
+    return TupleShape(tuple(elements))
+
+
+def _only_smem_reads(value: HloInstruction) -> bool:
+    """Whether all who read a scalar look for it in SMEM, and somebody does."""
+    computation = value.computation
+    assert computation is not None
+    is_root = computation.root is value
+    if is_root and _is_entry(computation):
+        return False
+    return (is_root or bool(value.users)) and all(_looks_in_smem(u, value) for u in value.users)
+
+
+def _looks_in_smem(user: HloInstruction, value: HloInstruction) -> bool:
+    match user.opcode:
+        case "fusion":
+            numbers = [n for n, operand in enumerate(user.operands) if operand is value]
+            return all(_reads_smem(user, number) for number in numbers)
+        case "while" | "conditional":
+            return True
+        case "tuple":
+            return _only_smem_reads(user)
+    return False
+
+
+def _is_entry(computation: HloComputation) -> bool:
+    return computation.module is not None and computation.module.entry is computation
 
 
 def _refresh_shape(instr: HloInstruction) -> None:
