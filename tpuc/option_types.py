@@ -18,7 +18,8 @@ class NamedPath(click.Path):
         return super().convert(value, param, ctx)
 
 
-FILE, FOLDER = NamedPath(dir_okay=False), NamedPath(file_okay=False)
+FILE, FOLDER = NamedPath(dir_okay=False, readable=False), NamedPath(file_okay=False, readable=False)
+"""What cannot be read is no wrong command line: who reads it says so."""
 
 
 def number(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:

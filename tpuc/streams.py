@@ -14,8 +14,10 @@ _HANDLER = "tpuc.plain"
 
 
 def prepare_streams() -> None:
-    """Let both streams take any text, and be there."""
+    """Let both outputs take any text, and all three streams be there."""
     codecs.register_error(_HANDLER, _plain)
+    if sys.stdin is None:  # closed before the start: it holds nothing
+        sys.stdin = os.fdopen(os.open(os.devnull, os.O_RDONLY), encoding="utf-8")
     sys.stdout = _usable(sys.stdout, os.O_RDONLY)  # a write fails, and is reported
     sys.stderr = _usable(sys.stderr, os.O_WRONLY)  # nobody is there to be told
 

@@ -9,6 +9,7 @@ in place of its figures.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import itertools
 import json
@@ -126,7 +127,8 @@ def run_sweep(
     """Estimate each model on each point, on `jobs` processes or on `workers`; results by model, point.
 
     `kept` is a file of JSON lines that results are added to as they come, and taken from when they are
-    of the same model's bytes, variant and options. `piped` is the model that is called ``-``.
+    of the same model's bytes, variant and options; one sweep at a time has it. `piped` is the model that
+    is called ``-``.
     """
     sources: dict[str, Source] = {m: piped if m == "-" else Path(m) for m in models}
     wanted: dict[tuple[str, Point], Result] = {}
@@ -137,16 +139,38 @@ def run_sweep(
             named = with_settings(target, point)
             digest = _digest(content, named, ours)
             wanted[model, point] = Result(model, digest, named, sweep.precision, sweep.trips)
-    known = {result.job: result for result in _read(kept)}
-    missing = [request for request in wanted.values() if request.job not in known]
-    jobs_to_do = [(request, sources[request.model]) for request in missing]
-    found = _estimated(jobs_to_do, jobs) if workers is None else _on_workers(jobs_to_do, workers)
-    for result in found:
-        known[result.job] = result
-        if kept is not None:
-            _add(kept, json.dumps(asdict(result)))
-        progress(result)
+    with _owned(kept):
+        known = {result.job: result for result in _read(kept)}
+        missing = [request for request in wanted.values() if request.job not in known]
+        to_do = [(request, sources[request.model]) for request in missing]
+        found = _estimated(to_do, jobs) if workers is None else _on_workers(to_do, workers)
+        for result in found:
+            known[result.job] = result
+            if kept is not None:
+                _add(kept, json.dumps(asdict(result)))
+            progress(result)
     return {key: known[request.job] for key, request in wanted.items()}
+
+
+@contextmanager
+def _owned(kept: Path | None) -> Iterator[None]:
+    """A time in which no other sweep has the file; the system gives it up for a process that is killed.
+
+    Raises CompileError for what is no file, such as a pipe, and for one that another sweep has.
+    """
+    if kept is None:
+        yield
+        return
+    if kept.exists() and not kept.is_file():
+        raise CompileError(f"{kept} is no file that results can be read from: name another one")
+    with kept.open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise CompileError(
+                f"another sweep adds to {kept}: wait until it has ended, or name another file"
+            ) from None
+        yield
 
 
 def _add(kept: Path, line: str) -> None:

@@ -18,9 +18,10 @@ _PANEL_INCHES = (4.2, 3.4)
 
 
 def check_plot(path: str) -> None:
-    """Refuse before any work what cannot be drawn: `UnsupportedError`."""
+    """Refuse before any work what cannot be drawn: ValueError for the name, `UnsupportedError` here."""
     if Path(path).suffix not in _KINDS:
-        raise UnsupportedError(f"{path}: want a name that ends in {', '.join(_KINDS)}")
+        message = f"--plot {path}: want a name that ends in {', '.join(_KINDS)}"
+        raise ValueError(message)
     if importlib.util.find_spec("matplotlib") is None:
         raise UnsupportedError("--plot needs matplotlib: pip install tpuc[plots]")
 

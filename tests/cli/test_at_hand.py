@@ -59,6 +59,9 @@ def test_a_model_comes_from_standard_input_and_is_checked() -> None:
 def test_standard_input_that_is_no_model_is_refused() -> None:
     done = _piped("", "opt", "-")
     assert done.returncode == 1
+    assert done.stderr == "error: standard input is empty: want HLO text or StableHLO\n"
+    done = _piped("hello", "opt", "-")
+    assert done.returncode == 1
     assert done.stderr == "error: standard input holds no HLO or StableHLO\n"
 
 

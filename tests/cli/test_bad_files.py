@@ -391,3 +391,25 @@ def test_prices_and_chips_that_are_wrong_end_alike(call: Call, model: Path, tmp_
     wrong.write_text("[[[")
     codes = {call("estimate", model, option, wrong).code for option in ("--target", "--prices")}
     assert codes == {1}
+
+
+@pytest.mark.parametrize("command", ["run", "opt", "eval", "view"])
+def test_a_closed_standard_input_is_an_empty_model(command: str) -> None:
+    root = Path(__file__).resolve().parents[2]
+    line = f"exec {sys.executable} -m tpuc {command} - <&-"
+    done = subprocess.run(
+        ["sh", "-c", line], capture_output=True, text=True, cwd=root, check=False, timeout=120
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "error: standard input is empty: want HLO text or StableHLO\n"
+
+
+def test_inputs_that_may_not_be_read_are_no_wrong_command_line(
+    call: Call, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs, access = tmp_path / "in.npz", os.access
+    inputs.touch(mode=0)
+    # root reads everything: what click would ask says no all the same
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.R_OK and access(path, mode))
+    done = call("run", model, "--inputs", inputs)
+    assert done.code == 1 and done.err.startswith(f"error: cannot read {inputs}: ")

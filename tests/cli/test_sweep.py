@@ -160,7 +160,7 @@ def test_a_chip_file_says_a_change_as_set_does(call: Call, model: Path, tmp_path
     assert by_file["cycles"] == by_name["cycles"] and by_file["target"] == "mine"
     chip.write_text('base = "v5e"\nclock = "2GHz"\nname = "v5e"\n')
     refused = call("estimate", model, "--target", chip)
-    assert refused.code == 2 and "give it a name of its own in the file" in refused.err
+    assert refused.code == 1 and "give it a name of its own in the file" in refused.err
 
 
 def test_a_chip_file_may_change_a_changed_chip(call: Call, tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_a_chip_file_may_change_a_changed_chip(call: Call, tmp_path: Path) -> No
         assert _parameter(found, key) == _parameter(changed, key)
     chip.write_text('base = "v5e{vmem=32}"\n')
     refused = call("targets", chip)
-    assert refused.code == 2 and "want 65536" in refused.err
+    assert refused.code == 1 and "want 65536" in refused.err
 
 
 def _parameter(tree: object, key: str) -> object:
@@ -430,3 +430,53 @@ def test_a_second_interrupt_does_not_keep_a_sweep_from_ending(model: Path, tmp_p
         time.sleep(0.1)
     said = sweep.communicate(timeout=60)[1]
     assert sweep.returncode in (130, -signal.SIGINT) and "Traceback" not in said
+
+
+@pytest.mark.slow
+def test_a_sweep_that_is_killed_goes_on_and_no_other_has_its_file_meanwhile(
+    call: Call, model: Path, tmp_path: Path
+) -> None:
+    kept, values = tmp_path / "kept", ",".join(str(n) for n in range(100, 400))
+    words = ["sweep", model, "--set", f"call_overhead_cycles={values}", "--results", kept]
+    words += ["--jobs", "1", "--json"]
+    sweep = subprocess.Popen(
+        [sys.executable, "-m", "tpuc", *map(str, words)],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    end = time.monotonic() + 120
+    while sweep.poll() is None and not (kept.exists() and kept.stat().st_size):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    other = call(*words)
+    sweep.kill()
+    sweep.communicate(timeout=60)
+    assert other.code == 1 and f"another sweep adds to {kept}" in other.err
+    assert other.err.count("\n") == 1
+    before = kept.read_text().splitlines()
+    assert 0 < len(before) < 301
+    done = call(*words)
+    assert done.code == 0 and len(json.loads(done.out)["variants"]) == 301
+    lines = kept.read_text().splitlines()
+    assert lines[: len(before)] == before
+    whole = [json.loads(line) for line in lines]
+    assert len({row["target"] for row in whole}) == len(whole) == 301
+
+
+def test_results_go_to_a_file_alone(call: Call, model: Path, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for name in (pipe, Path("/dev/full")):
+        done = call("sweep", model, "--set", "vregs=32", "--jobs", "1", "--results", name)
+        assert done.code == 1 and f"{name} is no file that results can be read from" in done.err
+
+
+def test_wrong_words_of_a_sweep_end_as_those_of_other_commands(
+    call: Call, model: Path, tmp_path: Path
+) -> None:
+    bundles = tmp_path / "k.tpu"
+    bundles.write_text("kernel")
+    for name, why in (("", "the name of the model is empty"), (bundles, "tpuc asm")):
+        done = call("sweep", name, "--set", "vregs=32", "--jobs", "1")
+        assert done.code == 2 and why in done.err
+    done = call("sweep", model, "--set", "vregs=32", "--plot", tmp_path / "x.gif")
+    assert done.code == 2 and "want a name that ends in .svg, .png, .pdf" in done.err

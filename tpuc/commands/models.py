@@ -107,6 +107,8 @@ def standard_input() -> str | bytes:
     except UnicodeDecodeError as error:
         message = f"standard input is no UTF-8 text: byte 0x{data[error.start]:02x}"
         raise CompileError(message) from error
+    if not text.strip():
+        raise CompileError("standard input is empty: want HLO text or StableHLO")
     if not is_model_text(text):
         raise CompileError("standard input holds no HLO or StableHLO")
     return text

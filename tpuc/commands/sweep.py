@@ -20,7 +20,13 @@ from runtime.api import read_source
 from runtime.energy import price_of
 from tpu_sim.isa.chip_settings import SettingError, with_settings
 from tpu_sim.jit.host import processor_count
-from tpuc.commands.models import named_topology, prices_in, standard_input, worker_choice
+from tpuc.commands.models import (
+    model_source,
+    named_topology,
+    prices_in,
+    standard_input,
+    worker_choice,
+)
 from tpuc.commands.terminal import writable
 from tpuc.failures import say_as_json
 from tpuc.sweep import (
@@ -67,10 +73,10 @@ def sweep(
     parameters, points = _points(settings, target)
     _expect_models(models)
     axis, per_hour = _cost_axis(cost, prices, models, target)
+    if plot:
+        _check_plot(plot)
     for file in (results, csv_file, plot):
         writable(file)
-    if plot:
-        check_plot(plot)
     piped = standard_input() if "-" in models else ""
     chosen = Sweep(precision or "default", trips)
     kept = Path(results) if results else None
@@ -119,6 +125,13 @@ def _cost_axis(
     return cost or PRICE, per_hour
 
 
+def _check_plot(plot: str) -> None:
+    try:
+        check_plot(plot)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+
+
 def _expect_models(models: tuple[str, ...]) -> None:
     """Raise `click.UsageError` for what cannot be compiled once for each variant."""
     for number, model in enumerate(models):
@@ -128,7 +141,7 @@ def _expect_models(models: tuple[str, ...]) -> None:
             raise click.UsageError(
                 f"{model} is compiled, for one chip: give the model it came from"
             )
-        if model != "-" and not Path(model).is_file():
+        if model != "-" and not Path(str(model_source(model))).is_file():
             read_source(model)  # says why it cannot be read, as every command does
             raise click.UsageError(f"{model}: want a file that can be read again, or -")
 

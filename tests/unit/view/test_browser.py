@@ -1,31 +1,20 @@
 """Pages in a real browser, without a network: every view, deep links, search, keys, themes.
 
-A script is put into the page that goes through it as a reader does (`walk.js`); the browser prints the
-document that results. Skipped where no Chromium is installed.
+A script goes through the page as a reader does (`walk.js`). Skipped where no Chromium is installed.
 """
 
 from __future__ import annotations
 
-import html
 import json
-import re
-import shutil
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from tpuc.cli import cli
+from tests.support.browser import BROWSER, Seen, seen_in_page
 
 ROOT = Path(__file__).resolve().parents[3]
-BROWSER = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
-)
 pytestmark = pytest.mark.skipif(not BROWSER, reason="no Chromium is installed")
-Seen = dict[str, Any]
 VIEWS = ["Overview", "Kernels", "Code", "Passes", "Graph", "Timeline", "Memory", "Source"]
 BUNDLE, LINE, PASS = "#kernel=fusion.5&bundle=41", "#line=examples/attention.py:31", "#pass=fusion"
 SHORT_LINE = "#line=attention.py:31"
@@ -44,26 +33,11 @@ WRONG = [
 
 def walk(folder: Path, arguments: Sequence[str], links: Sequence[str], width: int = 1400) -> Seen:
     """Make a page, go through it in the browser, and return what `walk.js` saw."""
-    page = folder / "page.html"
-    done = CliRunner().invoke(cli, ["view", *arguments, "-o", str(page)], catch_exceptions=False)
-    assert done.exit_code == 0, done.output
     script = (
         f"window.WALK = {json.dumps(list(links))};"
         + Path(__file__).with_name("walk.js").read_text()
     )
-    page.write_text(page.read_text().replace("</body>", f"<script>{script}</script></body>"))
-    options = [
-        "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync",
-        "--disable-background-networking", "--disable-component-update", f"--window-size={width},860",
-        f"--user-data-dir={folder / 'profile'}", "--virtual-time-budget=60000", "--dump-dom", f"file://{page}",
-    ]  # fmt: skip
-    run = subprocess.run(
-        [BROWSER, *options], capture_output=True, text=True, timeout=240, check=True
-    )
-    found = re.search(r'<pre id="seen">(.*?)</pre>', run.stdout, re.DOTALL)
-    assert found, run.stderr[-2000:]
-    seen: Seen = json.loads(html.unescape(found.group(1)))
-    return seen
+    return seen_in_page(folder, arguments, script, width)
 
 
 @pytest.fixture(scope="module")

@@ -9,26 +9,34 @@ T.views.graph = { name: "Graph", full: true, draw: async () => {
   T.opened = T.opened || {};
   const opened = (T.opened[name] = T.opened[name] || { open: new Set(), closed: new Set() });
   if (T.state.hlo) T.openTo(g, T.state.hlo, opened);
-  const shown = T.visible(g, opened), wanted = T.state.hlo || T.state.site;
+  const shown = T.visible(g, opened), wanted = T.drawn(g, T.state.hlo) || T.state.site;
   const picked = shown.nodes.size > 160 ? T.around(shown, shown.nodes.has(wanted) ? wanted : T.dearest(shown) || T.middle(shown), 90) : shown;
   const svg = T.drawGraph(picked, opened, wanted);
-  const chips = [...opened.open].map((id) => h("span", { class: "tag" }, T.shortOp(id.replace(/^[^:]*:/, "")), " ", h("a", { title: "close", onclick: () => { opened.open.delete(id); opened.closed.add(id); T.draw(); } }, "×")));
+  const chips = [...opened.open].map((id) => h("span", { class: "tag" }, T.shortOp(id.replace(/^[^:]*:/, "")), " ", h("a", { title: "close", onclick: () => { opened.open.delete(id); opened.closed.add(id); if (T.state.hlo && T.holders(g, T.state.hlo).includes(id)) T.go({ ...T.state, hlo: undefined }, true); T.draw(); } }, "×")));
   const count = g.computations.reduce((n, c) => n + c.instructions.length, 0);
   return h("section", { style: { display: "flex", flexDirection: "column", height: "100%" } }, h("div", { class: "row", style: { marginBottom: "8px" } }, h("nav", { style: { margin: 0 } }, ["final", "input"].map((w) => h("a", { href: T.address({ ...T.state, view: "graph", graph: w, hlo: undefined }), "aria-current": "graph." + w === name ? "page" : undefined }, w === "final" ? "what runs" : "the model"))), h("span", { class: "soft" }, picked.nodes.size < shown.nodes.size ? `${picked.nodes.size} of ${shown.nodes.size} boxes, around the selected one` : `${picked.nodes.size} boxes`, ` of ${T.count(count)} instructions`), h("div", { class: "row grow", style: { gap: "4px", maxHeight: "44px", overflow: "auto" } }, chips), chips.length ? h("button", { onclick: () => { T.opened[name] = undefined; T.draw(); } }, "reset") : ""),
     h("div", { class: "frame grow", style: { overflow: "hidden", minHeight: 0 } }, svg), h("p", { class: "soft", style: { margin: "6px 0 0" } }, "a click selects, two open or close a scope, fusion or loop; wheel zooms, drag moves. Constants and tuples are left out, and parameters where there are many."));
 } };
 const through = new Set(["get-tuple-element", "tuple", "bitcast"]), hidden = new Set(["constant"]);
 
-/* Opens all that an instruction is in. */
-T.openTo = (g, name, opened) => {
+/* All that an instruction is in: scopes, fusions, bodies of loops. What is selected is shown, so closing one of these deselects it. */
+T.holders = (g, name) => {
+  const found = [];
   let at = g.names.get(name);
   while (at) {
-    const row = g.computations[at[0]].instructions[at[1]];
-    for (const id of T.groupsOf(row, at[0])) { opened.open.add(id); opened.closed.delete(id); }
+    found.push(...T.groupsOf(g.computations[at[0]].instructions[at[1]], at[0]));
     const caller = g.calledBy.get(at[0]);
-    if (caller) opened.open.add("body:" + g.computations[caller[0]].instructions[caller[1]][0]);
+    if (caller) found.push("body:" + g.computations[caller[0]].instructions[caller[1]][0]);
     at = caller;
   }
+  return found;
+};
+T.openTo = (g, name, opened) => { for (const id of T.holders(g, name)) { opened.open.add(id); opened.closed.delete(id); } };
+/* Of an instruction that is drawn as edges alone, where they come from. */
+T.drawn = (g, name) => {
+  let at = g && g.names.get(name), row = at && g.computations[at[0]].instructions[at[1]];
+  while (row && through.has(row[1]) && row[3].length) row = g.computations[at[0]].instructions[row[3][0]];
+  return row ? row[0] : name;
 };
 T.groupsOf = (row, ci) => { const parts = row[6].length ? T.scopes(T.opName(row[6][0])).slice(0, -1) : []; return parts.map((_, i) => `${ci}:${parts.slice(0, i + 1).join("/")}`); };
 

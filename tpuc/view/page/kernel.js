@@ -78,7 +78,7 @@ T.bundles = (k) => {
   const line = (i) => {
     const row = k.code[i], took = blocks.cycles.get(i);
     if (row[0] !== "b") return h("div", { class: "part", style: { paddingLeft: 8 + 16 * row[1] + "px" } }, row[0] === "open" ? [`${row[2]} {`, took ? h("span", { class: "took" }, `${T.count(took)} cycles, ${T.share(took / blocks.total)}`) : ""] : "}");
-    const ops = row.slice(5), on = numbers[i] === wanted;
+    const ops = row.slice(5), on = numbers[i] === +T.state.bundle;
     const cell = (c) => { const mine = ops.filter((op) => op[0] === c); return h("span", { title: mine.map((op) => k.texts[op[1]] + (k.sources[op[2]] ? "   from " + k.sources[op[2]] : "")).join("\n") }, mine.map((op, j) => [j ? h("span", { class: "soft" }, " ; ") : "", h("span", { class: marked && !marked[op[2]] ? "dim" : "" }, k.texts[op[1]])])); };
     const timing = times ? [h("span", { class: "right", style: { background: `linear-gradient(to left, color-mix(in srgb, var(--c-vector) 35%, transparent) ${100 * (row[2] + row[3]) / most}%, transparent 0)` } }, row[2] < 0 ? "" : T.count(row[2] + row[3])), h("span", {}, row[3] ? [h("i", { class: "dot", style: { background: T.colour(row[4]) } }), `${T.count(row[3])} ${row[4]}`] : "")] : "";
     return h("div", { class: `pick ${on ? "on" : ""}`, style: { gridTemplateColumns: grid, width: "max-content" }, onclick: () => { T.go({ kernel: k.name, site: T.state.site, hlo: T.state.hlo, line: T.state.line, bundle: numbers[i] }, true); list.redraw(); } }, h("span", { class: "right soft" }, numbers[i]), timing, columns.map(cell));

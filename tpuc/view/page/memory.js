@@ -28,11 +28,12 @@ T.memoryPanel = (m, space) => {
   const all = m.buffers.filter((b) => b.space === space), last = Math.max(1, ...m.steps.map((s) => s[0]), ...all.map((b) => b.live[1]).filter((x) => x < 1e7));
   const kinds = Object.keys(T.bufferKinds).filter((k) => all.some((b) => b.kind === k)), moments = T.moments(m, all, kinds, last);
   const peak = moments.reduce((best, p, i) => (p.total > moments[best].total ? i : best), 0), table = h("div", {}), plot = h("div", { class: "plot", style: { overflow: "hidden" } });
+  const instruction = (b) => b.name.replace(/[{ ].*/, "");
   const show = (i) => {
     const { position, total, x } = moments[i], live = all.filter((b) => b.live[0] <= position && position <= b.live[1]).sort((a, b) => b.size - a.size), near = m.steps.filter((s) => s[0] <= position).pop();
     table.replaceChildren(h("p", {}, h("b", {}, total === moments[peak].total ? "When fullest" : "Then"), `, from cycle ${T.count(x)}${near ? ", at " : ""}`, near ? T.link(near[1], { site: near[1], view: "kernels" }) : "", `: ${inBytes(total)} in ${T.count(live.length)} buffers`), T.table([
-      { name: "buffer", value: (b) => b.name, show: (b) => T.link(b.name, { hlo: b.name.replace(/[{ ].*/, ""), view: "memory" }) }, { name: "bytes", num: true, value: (b) => b.size, show: (b) => inBytes(b.size) }, { name: "share", num: true, value: (b) => b.size, show: (b) => T.share(b.size / Math.max(1, total)) }, { name: "kind", value: (b) => b.kind, show: (b) => [h("i", { class: "dot", style: { background: `var(${T.bufferKinds[b.kind]})` } }), b.kind] }, { name: "live", value: (b) => b.live[0], show: (b) => `${Math.max(0, b.live[0])} to ${b.live[1] >= last ? "the end" : b.live[1]}`, tip: "positions in the schedule" }, { name: "at", num: true, value: (b) => b.offset }, { name: "shape", wide: true, value: (b) => b.shape },
-    ], live, { most: 15, sort: 1 }));
+      { name: "buffer", value: (b) => b.name, show: (b) => T.link(b.name, { hlo: instruction(b), view: "memory" }) }, { name: "bytes", num: true, value: (b) => b.size, show: (b) => inBytes(b.size) }, { name: "share", num: true, value: (b) => b.size, show: (b) => T.share(b.size / Math.max(1, total)) }, { name: "kind", value: (b) => b.kind, show: (b) => [h("i", { class: "dot", style: { background: `var(${T.bufferKinds[b.kind]})` } }), b.kind] }, { name: "live", value: (b) => b.live[0], show: (b) => `${Math.max(0, b.live[0])} to ${b.live[1] >= last ? "the end" : b.live[1]}`, tip: "positions in the schedule" }, { name: "at", num: true, value: (b) => b.offset }, { name: "shape", wide: true, value: (b) => b.shape },
+    ], live, { most: 15, sort: 1, on: (b) => T.state.hlo !== undefined && instruction(b) === T.state.hlo }));
   };
   const draw = () => { if (plot.isConnected) T.memoryPlot(plot, moments, kinds, show, inBytes); };
   const site = T.state.site && m.steps.find((s) => s[1] === T.state.site), start = site ? moments.reduce((best, p, i) => (p.x <= site[2] ? i : best), 0) : peak;

@@ -10,7 +10,7 @@ T.views.passes = { name: "Passes", full: true, draw: async () => {
   if (at === undefined) return h("p", { class: "hint" }, "No pass changed anything.");
   const s = p.steps[at], did = Object.entries(s.counts).map(([k, v]) => `${k} ${v}`).join(", ");
   const names = new Set((s.remarks.join(" ").match(/%[\w.\-]+/g) || [])), { lines, marks } = T.diff(T.textAfter(p, at - 1), s.edits, s.remarks);
-  const list = T.list(lines.length, 18, (i) => T.diffLine(lines[i], () => { T.unfold(lines, i); list.redraw(lines.length); }), { className: "text diff", tall: "100%" });
+  const list = T.list(lines.length, 18, (i) => T.diffLine(lines[i], () => { T.unfold(lines, i); list.redraw(lines.length); }, () => list.redraw()), { className: "text diff", tall: "100%" });
   const find = state.hlo ? lines.findIndex((l) => l.kind !== "fold" && l.kind !== "note" && T.defines(l.after || l.before || "", state.hlo)) : marks[0];
   if (find >= 0) list.show(find);
   let next = 0;
@@ -69,10 +69,10 @@ T.diff = (before, edits, remarks) => {
 };
 T.foldText = (lines) => { const notes = lines.filter((l) => l.kind === "note").length; return `⋯ ${lines.length - notes} equal lines${notes ? `, ${notes} remarks` : ""}`; };
 T.unfold = (lines, i) => lines.splice(i, 1, ...lines[i].hidden);
-T.diffLine = (l, open) => {
+T.diffLine = (l, open, picked) => {
   if (l.kind === "fold") return h("div", { class: "fold", onclick: open }, T.foldText(l.hidden));
   if (l.kind === "note") return h("div", { class: "note", title: l.text }, h("span", {}, l.text));
-  const side = (text, other, number, mark) => text === undefined ? h("span", {}) : h("span", { class: text !== other ? mark : "", title: text.trim(), onclick: () => { const name = text.match(/%([\w.\-]+) =/); if (name) T.go({ ...T.state, hlo: name[1] }, true); } }, h("span", { class: "gutter" }, number + 1), T.marked(text, other));
+  const side = (text, other, number, mark) => text === undefined ? h("span", {}) : h("span", { class: text !== other ? mark : "", title: text.trim(), onclick: () => { const name = text.match(/%([\w.\-]+) =/); if (name) { T.go({ ...T.state, hlo: name[1] }, true); picked(); } } }, h("span", { class: "gutter" }, number + 1), T.marked(text, other));
   return h("div", { class: `${l.kind}${T.state.hlo && T.defines(l.after || l.before || "", T.state.hlo) ? " on" : ""}` }, side(l.before, l.after, l.a, "del"), side(l.after, l.before, l.b, "add"));
 };
 T.marked = (text, other) => {
