@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from runtime.energy import price_of
 from runtime.topology import parse_target
+from tpu_sim.isa.chip_settings import Setting, unit_of
 from tpuc.sweep import Point, Result, SweptValues
 
 LISTS, ENERGY, PRICE = "lists", "energy", "price"
@@ -24,6 +25,11 @@ _RULES = {
 }
 _AS_MUCH = 1e-3
 """Times, and costs, that differ by less are the same to who chooses."""
+
+_HARMLESS = frozenset(
+    {"hbm", "hbm_bandwidth", "ici_bandwidth", "mxu_count", "smem", "vmem", "vregs"}
+)
+"""Parameters of which more slows no program down."""
 
 Results = Mapping[tuple[str, Point], Result]
 Figure = Callable[[Result], float]
@@ -43,6 +49,8 @@ class Judged:
     costs: dict[Point, float]
     best: set[Point]
     price: Figure | None
+    slower: dict[Point, list[str]]
+    """By point the parameters of which less, all else being equal, is faster, where more does no harm."""
 
     @property
     def rule(self) -> str:
@@ -68,7 +76,39 @@ def judge(
         assert figure is not None, "the command wants prices for this axis"
         costs = relative(results, models, points, figure)
     best = front(times, costs)
-    return Judged(results, models, parameters, points, axis, times, costs, best, price)
+    slower = slower_with_more(times, parameters)
+    return Judged(results, models, parameters, points, axis, times, costs, best, price, slower)
+
+
+def slower_with_more(
+    times: Mapping[Point, float], parameters: Sequence[SweptValues]
+) -> dict[Point, list[str]]:
+    """The points that are slower than with less of a rate or a size, all else being equal.
+
+    The same program would run there as fast: the compiler chose another one, by estimates.
+    """
+    found: dict[Point, list[str]] = {}
+    for point, time in times.items():
+        for number, (setting, parameter) in enumerate(zip(point, parameters, strict=False)):
+            if parameter.key not in _HARMLESS:
+                continue
+            less = parameter.values[: parameter.values.index(setting.value)]
+            others = [
+                times[(*point[:number], Setting(parameter.key, value), *point[number + 1 :])]
+                for value in less
+                if _is_less(value, setting.value)
+            ]
+            if others and math.isfinite(time) and min(others) < time * (1 - _AS_MUCH):
+                found.setdefault(point, []).append(parameter.key)
+    return found
+
+
+def _is_less(value: str, other: str) -> bool:
+    """Whether one value is below another; those of another unit are not compared."""
+    unit = unit_of(value)
+    if unit != unit_of(other):
+        return False
+    return float(value.removesuffix(unit)) < float(other.removesuffix(unit))
 
 
 def seconds_of(result: Result) -> float:

@@ -22,7 +22,7 @@ from tests.cli.conftest import Call
 from tpu_sim.isa.chip_settings import Setting, SettingError
 from tpuc.commands.models import standard_input
 from tpuc.sweep import combinations, parse_values, sensitivity
-from tpuc.sweep_costs import front, list_costs
+from tpuc.sweep_costs import front, list_costs, slower_with_more
 
 TWO = [parse_values("a=1,2"), parse_values("b=8,16MiB")]
 
@@ -430,6 +430,24 @@ def test_a_second_interrupt_does_not_keep_a_sweep_from_ending(model: Path, tmp_p
         time.sleep(0.1)
     said = sweep.communicate(timeout=60)[1]
     assert sweep.returncode in (130, -signal.SIGINT) and "Traceback" not in said
+
+
+def test_points_that_are_slower_with_more_are_named() -> None:
+    """Of rates and sizes that do no harm, and by a part in a thousand, where both values have one unit."""
+    rate, wait = parse_values("hbm_bandwidth=1,2,4TB/s"), parse_values("dma_latency_cycles=1,2")
+    points = combinations([rate, wait])
+    by = dict(zip(points[1:], (10.0, 11.0, 12.0, 12.0, 9.0, 12.001), strict=True))
+    found = slower_with_more({(): 1.0, **by}, [rate, wait])
+    assert [tuple(setting.value for setting in point) for point in found] == [
+        ("2TB/s", "1"), ("2TB/s", "2"), ("4TB/s", "2"),
+    ]  # fmt: skip
+    assert set(map(tuple, found.values())) == {("hbm_bandwidth",)}
+    down = parse_values("hbm_bandwidth=4,1TB/s")
+    times = dict(zip(combinations([down])[1:], (1.0, 2.0), strict=True))
+    assert not slower_with_more(times, [down]), "less is slower, as it should be"
+    mixed = parse_values("vmem=32MiB,1GiB")
+    times = dict(zip(combinations([mixed])[1:], (1.0, 2.0), strict=True))
+    assert not slower_with_more(times, [mixed]), "units that differ are not compared"
 
 
 @pytest.mark.slow

@@ -199,9 +199,13 @@ def _print(judged: Judged) -> None:
         ratios = [_ratio(judged.times[point])]
         if judged.axis != LISTS:
             ratios.append(_ratio(judged.costs[point]))
-        table.add_row(*values, *each, *ratios, "*" if point in judged.best else "")
+        marks = ("*" if point in judged.best else "") + ("!" if point in judged.slower else "")
+        table.add_row(*values, *each, *ratios, marks)
     out.print(table)
     out.print(f"*: {judged.rule}")
+    if judged.slower:
+        keys = " or ".join(sorted({key for found in judged.slower.values() for key in found}))
+        out.print(f"!: slower than with less {keys}: the compiler's choice, not the chip")
     effects = Table()
     for column in ("parameter", "value", "time by that of its first value"):
         effects.add_column(column, justify="left" if column == "parameter" else "right")
@@ -279,6 +283,7 @@ def _as_json(judged: Judged) -> dict[str, object]:
                 "time_by_first": _finite(judged.times[point]),
                 "cost": _finite(judged.costs.get(point)),
                 "is_best": point in judged.best,
+                "slower_with_more": judged.slower.get(point, []),
                 "models": [
                     _record(judged, found)
                     for (_, of), found in judged.results.items()
