@@ -13,7 +13,7 @@ ROW_REDUCTIONS = 0.75
 """What fusion lets the windows of row reductions take: stages after it may need scratch of their own."""
 LARGE_BLOCKS = 0.7
 """Blocks of a scatter's result with its updates, and whole transforms: indices come on top."""
-SCATTERED_ELEMENTS = 0.65
+SCATTERED_ELEMENTS = 0.75
 """A part of the result of a scatter of elements: each row of lanes has tables beside it."""
 SORTED_PARTS = 0.4
 """The arrays of a part of a sort: each stage makes them anew beside what it reads."""

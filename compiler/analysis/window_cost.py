@@ -199,5 +199,21 @@ def _dot_cycles(stage: MatmulStage, kernel: KernelPlan, chip: Chip) -> float:
         tiles = box_vreg_tiles(ArrayShape(BF16, node.array.dims), operand.box.extent)
         moving = plan.moving_dims(operand.box.low)
         times = math.prod(d.steps for d in plan.grid[: moving[-1] + 1]) if moving else 1
-        cycles += costs.preparation * tiles * len(operand.parts) * times / plan.steps
+        each = costs.preparation * len(operand.parts) * _joined_choices(node, plan.depths.get(dot))
+        cycles += each * tiles * times / plan.steps
     return cycles
+
+
+def _joined_choices(operand: HloInstruction, depth: Box | None) -> int:
+    """Of how many parts a tile of a dot's operand may be in one step or another, of those that lie side by
+    side along a depth which the grid cuts: all of them are loaded, and one is taken."""
+    columns = operand.array.dims[-1]
+    steps = 1 if depth is None else -(-columns // depth.extent[0])
+    joined = operand
+    while joined.opcode != "concatenate":
+        same = [o for o in joined.operands if o.array.dims[-1:] == (columns,)]
+        if steps == 1 or len(same) != 1:
+            return 1
+        joined = same[0]
+    is_along_depth = joined.dimensions == (joined.array.rank - 1,)
+    return min(steps, len(joined.operands)) if is_along_depth else 1

@@ -13,6 +13,8 @@ holes are read. The gradient of a kernel (few output positions, a window over th
 folded along its window: a block's product is ``[length, features] x [count, out]``, and what lies
 along its diagonals is added up.
 
+Taps far apart become neighbours (`convolution_remainders`).
+
 A convolution is folded when that is estimated to take much less than its taps side by side, and its
 batch does not fill the lanes (`dimension_order`). One with holes may be made of its phases instead
 (`convolution_phases`), whatever fills the lanes.
@@ -66,6 +68,7 @@ from compiler.passes.convolution_plans import (
     plans,
     windows,
 )
+from compiler.passes.convolution_remainders import by_remainders
 from compiler.passes.dot_canonicalizer import dimension_fills_lanes
 from compiler.passes.expanders.weighted_taps import has_few_features
 from compiler.passes.expanders.window_taps import ordered_kernel, stated_attributes
@@ -95,7 +98,11 @@ def fold_convolutions(module: HloModule, context: PassContext) -> bool:
         for instr in list(computation):
             if not _may_change(instr):
                 continue
-            if instr.feature_group_count > 1:
+            made: Replacement | None
+            near = by_remainders(instr, planner.precision, planner.chip)
+            if near is not None:
+                made, kind = (instr, near), "by remainders"
+            elif instr.feature_group_count > 1:
                 made, kind = merge_groups(instr, planner.chip), "merged"
             else:
                 sizes = sizes_of(instr, planner.precision)

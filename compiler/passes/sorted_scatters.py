@@ -30,6 +30,7 @@ from compiler.hlo.ir import HloInstruction, HloModule
 from compiler.hlo.scalar_computations import key_order
 from compiler.hlo.shape import TupleShape
 from compiler.passes.context import PassContext
+from compiler.passes.dimension_order.indexed import goes_by_elements
 from compiler.passes.scatter_canonicalizer import canonical
 from compiler.rewrite.graph import emit, replace
 from compiler.rewrite.pattern import splat_value
@@ -39,7 +40,7 @@ from tpu_sim.isa.geometry import LANES
 _BLOCK_SHARE = 0.25  # of VMEM that a block of the table takes
 _COPIED_SHARE = 0.1  # where it comes from HBM, and lies there beside the result
 _GAIN = 0.75  # of its cycles that a scatter must come down to
-_LEAST_LANES = 16  # of a row; fewer lie along their numbers
+_FEW_LANES = 16  # of a row; where a table of fewer fits VMEM, rows lie along their numbers
 _MOST_LANES = 1024
 """Eight registers a row: wider rows are added at full speed one by one (assumed)."""
 _FEWEST = 4096  # updates
@@ -68,7 +69,9 @@ def _pays(d: ScatterDims, chip: Chip) -> bool:
     if not _are_rows(d) or SORTED in d.scatter.attrs:
         return False
     dims, count = d.operand.array.dims, math.prod(d.updates.array.dims[i] for i in d.batch_dims)
-    if not _LEAST_LANES < dims[-1] <= _MOST_LANES or count < _FEWEST:
+    if not 1 < dims[-1] <= _MOST_LANES or count < _FEWEST:
+        return False
+    if dims[-1] <= _FEW_LANES and goes_by_elements(d, chip.vmem_bytes):
         return False
     batches = dims[0] if d.operand_batch else 1
     tiles = -(-dims[-1] // LANES)

@@ -39,8 +39,8 @@ _LEAST_LANES = 64
 _COPIES_ROOM = 0.75
 """The same for a large result, which leaves little room for tables: times VMEM over the result."""
 _PART_BUFFERS = 3
-"""Times a part of its result that a scatter of elements holds in VMEM, at least."""
-_PARTS_SHARE, _CHUNK_SHARE = 0.5, 0.12
+"""Times a part of its result that a scatter of elements holds in VMEM, at least; once less in one part."""
+_PARTS_SHARE, _CHUNK_SHARE = 0.72, 0.12
 """Of VMEM that these, and the updates of 1024 index vectors, may take."""
 
 
@@ -120,7 +120,7 @@ def _scatter_orders(
         return None
     last_of_updates = orders[-1][-1:]  # none of an update that is one element
     numbered = wanted[-1] in d.index_map or not set(d.batch_dims).isdisjoint(last_of_updates)
-    if numbered and _goes_by_elements(d, costs.chip.vmem_bytes):
+    if numbered and goes_by_elements(d, costs.chip.vmem_bytes):
         wanted = (*(i for i in wanted if i not in d.index_map), *sorted(d.index_map))
         updates = (*_window_of(d, wanted), *d.batch_dims)
         return (wanted, descending(d.indices.array.rank), updates), wanted
@@ -136,7 +136,7 @@ def _window_of(d: ScatterDims, order: Order) -> Order:
     return tuple(d.window_dims[places.index(i)] for i in order if i in places)
 
 
-def _goes_by_elements(d: ScatterDims, vmem_bytes: int) -> bool:
+def goes_by_elements(d: ScatterDims, vmem_bytes: int) -> bool:
     """Whether a kernel may combine elements at computed addresses, whatever else it holds."""
     if not d.window_dims or not combines_elements(d) or d.vectors < LANES:
         return False
@@ -146,8 +146,10 @@ def _goes_by_elements(d: ScatterDims, vmem_bytes: int) -> bool:
     window_rows = math.prod(majors) * -(-rows // SUBLANES)
     chunk = 2 * VREG_TILE_BYTES * SUBLANES * (window_rows + 1)
     order = (*d.operand_window_dims, *sorted(d.index_map))
-    held = _PART_BUFFERS + (0 if splat_value(d.operand) is not None else 2)
     tiles = -(-d.operand.array.dims[order[0]] // part_unit(d, order[0]))
+    held = _PART_BUFFERS + (0 if splat_value(d.operand) is not None else 2)
+    if tiles == 1:
+        held = held // 2 + 1
     parts = held * table_bytes(d.operand, order) / tiles
     return parts <= _PARTS_SHARE * vmem_bytes and chunk <= _CHUNK_SHARE * vmem_bytes
 
