@@ -7,6 +7,7 @@ a thread of the device, while the one that asked goes on. Devices do not wait fo
 from __future__ import annotations
 
 import os
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -14,6 +15,8 @@ from functools import partial
 from queue import SimpleQueue
 from threading import Lock, Thread, get_ident
 from weakref import ReferenceType, WeakSet, ref
+
+from tpu_sim.isa.errors import TpucError
 
 _LOOK_SECONDS = 0.1
 """A signal that comes when a thread is about to wait, but does not yet, ends no wait: so waits end
@@ -72,7 +75,14 @@ class Task:
         """Wait; raise what it failed with."""
         self.wait()
         if self.error is not None:
-            raise self.error
+            raise _without_frames(self.error)
+
+    def fail(self, error: BaseException) -> None:
+        """It failed with `error`. That is kept without the frames which it came through: those hold what
+        their programs work with, and who called them, for as long as somebody may ask for the error."""
+        self.error = _without_frames(error)
+        if not isinstance(error, TpucError | RunInterruptedError | KeyboardInterrupt):
+            self.error.add_note("".join(traceback.format_tb(error.__traceback__)))
 
     def end(self) -> None:
         """Let everybody know."""
@@ -126,13 +136,15 @@ class Queue:
         self.expect_no_turn()
         if not self._pending:
             with self._turn:
-                if not self._pending:
-                    self._do(task)
+                raised = None if self._pending else self._do(task)
+            if raised is not None:
+                try:
+                    raise raised
+                finally:
+                    del raised  # this frame is one that it came through
         if not task.is_ended:  # in turn
             self.put(task)
-            task.wait()
-        if task.error is not None:
-            raise task.error
+            task.result()
 
     def at_once(self, work: Callable[[int], int], argument: int) -> int | None:
         """What `work` of the argument returns, if nothing is queued or being done; else None."""
@@ -222,18 +234,20 @@ class Queue:
             for task in tasks[: tasks.index(last) + 1]:
                 task.is_cancelled = True
 
-    def _do(self, task: Task) -> None:
-        """The turn is this thread's."""
+    def _do(self, task: Task) -> BaseException | None:
+        """The turn is this thread's. What the task raised, with its frames."""
         try:
             self._owner, self._current = get_ident(), task
             if task.is_cancelled:
                 raise RunInterruptedError("the call was interrupted before it began")
             task.work()
         except BaseException as error:
-            task.error = error
+            task.fail(error)
+            return error
         finally:
             self._owner = self._current = None
             task.end()
+        return None
 
     def wake(self) -> None:
         """Have the device's thread look at what is queued. Whoever waits does so again and again: who put a
@@ -275,6 +289,13 @@ def _serve(tokens: SimpleQueue[bool], queue: ReferenceType[Queue]) -> None:
         if found is not None:
             found.do_pending()
         del found
+
+
+def _without_frames(error: BaseException) -> BaseException:
+    """The same error as if nothing had raised it yet."""
+    made = type(error).__new__(type(error), *error.args)
+    made.__dict__.update(error.__dict__)
+    return made
 
 
 _queues: WeakSet[Queue] = WeakSet()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -62,6 +63,21 @@ def _transfer(
     run, arguments = loops
     run(_address(host), _address(device), arguments.address)
     return True
+
+
+def read_addresses(shape: ArrayShape) -> tuple[int, int] | None:
+    """Host addresses of the native loops that fill an array in C order, ``loops(host, device, arguments)``,
+    and of their arguments; both stay where they are. None when this layout is not known here."""
+    strides = np.empty(shape.dims, shape.dtype.numpy).strides
+    found = _loops(shape, strides, is_write=False, use_cache=True)
+    if found is None:
+        return None
+    run, arguments = found
+    _kept.append(found)
+    return ctypes.cast(run, ctypes.c_void_p).value or 0, arguments.address  # type: ignore[arg-type]
+
+
+_kept: list[object] = []
 
 
 class _Arguments:

@@ -18,7 +18,7 @@ _KINDS = {
     "device": "id process_index attributes attribute_count kind kind_size text text_size memories "
     "memory_count default_memory description",
     "memory": "id kind kind_size kind_id text text_size devices device_count",
-    "buffer": "type dims rank bytes device memory is_deleted address layout",
+    "buffer": "type dims rank bytes device memory is_deleted address layout reader",
     "executable": "self name name_size replicas partitions outputs code_bytes types dims ranks kinds "
     "kind_sizes fingerprint fingerprint_size devices device_count assignment assignment_size deleter "
     "is_deleted",

@@ -22,10 +22,10 @@ from runtime.pjrt.failures import PjrtError
 from runtime.pjrt.layouts import NUMBER_OF_TYPE, TYPE_OF_NUMBER, ErrorCode, structure
 from runtime.pjrt.native import SlotBlock, drain, leaves, objects
 from runtime.pjrt.options import narrows_f64
+from runtime.pjrt.reading import TILED, reader_row
 from runtime.queue import Task
 
 HostArray = npt.NDArray[np.generic]
-_TILED = 0
 
 
 class PjrtBuffer:
@@ -45,8 +45,11 @@ class PjrtBuffer:
             memory=memory.block.address,
         )
         if isinstance(array, Array):
-            layout = layout_number(array.device_shape)
+            shape = array.device_shape
+            layout = layout_number(shape)
             block.set(bytes=array.size_bytes, layout=layout, address=array.buffer().address)
+            if shape.dtype == dtype and array.size_bytes <= SMALL_BYTES:
+                block.set(reader=reader_row(shape))
         else:
             block.set(bytes=array.nbytes)  # no layout, no address: no quick call takes it
         block.set_row("dims", ctypes.c_int64, array.shape, "rank")
@@ -210,7 +213,7 @@ def _order(layout: int | None) -> tuple[int, ...]:
     if not layout:
         return ()
     wanted = structure("Layout").from_address(layout)
-    if wanted.type != _TILED:
+    if wanted.type != TILED:
         return ()
     return ints_at(wanted.tiled.minor_to_major, wanted.tiled.minor_to_major_size)
 
@@ -229,7 +232,7 @@ def memory_layout(a: Any) -> None:
     row = (ctypes.c_int64 * max(1, rank))(*range(rank - 1, -1, -1))
     block.kept.append(row)
     a.layout.struct_size = ctypes.sizeof(structure("Layout"))
-    a.layout.type = _TILED
+    a.layout.type = TILED
     a.layout.tiled.struct_size = ctypes.sizeof(structure("Tiled"))
     a.layout.tiled.minor_to_major = ctypes.addressof(row)
     a.layout.tiled.minor_to_major_size = rank

@@ -25,6 +25,7 @@ from runtime.pjrt.event_leaves import events_text
 from runtime.pjrt.layouts import FUNCTIONS, ErrorCode, structure
 from runtime.pjrt.leaf_text import handle, offset
 from runtime.pjrt.quick_leaf import quick_leaf_text
+from runtime.pjrt.reading import READ, read_quickly
 from tpu_sim.jit.emitter import TARGET_ATTRIBUTES
 
 _WIDTHS = {1: "i8", 4: "i32", 8: "i64"}
@@ -49,6 +50,7 @@ def leaves_text() -> str:
         events_text(),
         _callers(),
         quick_leaf_text(),
+        read_quickly.text(),
         TARGET_ATTRIBUTES,
     ]
     parts += [_getter(getter) for getter in GETTERS]
@@ -79,9 +81,10 @@ def _callers() -> str:
         f"  %p = getelementptr [{count} x ptr], ptr @callbacks, i64 0, i64 %number\n"
         "  store ptr %f, ptr %p\n  ret ptr null\n}"
     ]
-    for number in range(count):
+    for number, name in enumerate(FUNCTIONS):
         parts.append(f"""define ptr @{caller(number)}(ptr %a) {{
   %place = alloca i64
+{_FIRST_ASKED.get(name, "")}
   store i64 {_UNTOUCHED}, ptr %place
   %p = getelementptr [{count} x ptr], ptr @callbacks, i64 0, i64 {number}
   %f = load ptr, ptr %p
@@ -97,6 +100,18 @@ out:
   ret ptr %made
 }}""")
     return "\n".join(parts)
+
+
+_FIRST_ASKED = {
+    "Buffer_ToHostBuffer": f"""  %ready = ptrtoint ptr @done to i64
+  %quick = call i64 @{READ}(ptr %a, i64 %ready)
+  %is_quick = icmp ne i64 %quick, 0
+  br i1 %is_quick, label %read, label %python
+read:
+  ret ptr null
+python:"""
+}
+"""What native code does of a function before Python is called."""
 
 
 def _getter(getter: Getter) -> str:

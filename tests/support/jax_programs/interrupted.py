@@ -5,17 +5,20 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Callable
+from unittest.mock import patch
 
 import jax
 import numpy as np
 
+from runtime.loaded import LoadedProgram
 from runtime.pjrt import native
 from runtime.pjrt.blocks import HOME
 from runtime.pjrt.buffers import PjrtBuffer
 from runtime.pjrt.devices import PjrtDevice
 from runtime.pjrt.programs import PjrtProgram
+from runtime.queue import RunInterruptedError
 from tests.support.interrupts import interrupted_at
-from tests.support.jax_programs.harness import run_checks
+from tests.support.jax_programs.harness import raises, run_checks
 
 TILE = np.ones((8, 128), np.float32)
 jax.devices()
@@ -89,6 +92,23 @@ def check_programs_that_go_take_no_step_of_python() -> None:
     handles, used = held()
     assert handles <= before[0], (handles, before)
     assert used <= before[1], (used, before)
+
+
+def check_a_run_that_failed_holds_nothing() -> None:
+    """Its error is kept by the program. With the frames it came through it kept the caller's, and so the
+    program: a circle through native code, which no collector finds."""
+    before = held()
+
+    def interrupted(*_: object) -> None:
+        raise RunInterruptedError("on purpose")
+
+    def run_anew() -> None:
+        np.asarray(jax.jit(lambda x: x * 2 - 5)(jax.device_put(TILE)))
+
+    with patch.object(LoadedProgram, "_run", interrupted):
+        raises(jax.errors.JaxRuntimeError, "on purpose", run_anew)
+    jax.clear_caches()  # type: ignore[no-untyped-call]
+    assert held() <= before, (held(), before)
 
 
 if __name__ == "__main__":

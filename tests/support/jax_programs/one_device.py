@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -55,6 +56,23 @@ def check_grad() -> None:
     x = normal(5, 7)
     got = jax.jit(jax.grad(lambda x: jnp.sum(jnp.sin(x) ** 2)))(x)
     np.testing.assert_allclose(got, np.sin(2 * x), rtol=1e-5, atol=1e-6)
+
+
+def check_small_arrays_are_read_by_native_code() -> None:
+    """Of each width and rank, with rows and lanes that are not full."""
+    called: list[str] = []
+    for dtype in (np.float32, np.int8, np.uint16, jnp.bfloat16, np.bool_, np.int32):
+        for dims in ((7,), (300,), (3, 5), (2, 3, 130), (2, 3, 4, 1)):
+            host = (normal(*dims) > 0).astype(dtype)
+            there = jax.device_put(host)
+            sys.setprofile(lambda frame, *_: called.append(frame.f_code.co_name))
+            found = np.asarray(there)
+            sys.setprofile(None)
+            np.testing.assert_array_equal(found, host, strict=True)
+            assert "to_host" not in called, (dtype, dims)
+    assert float(jax.device_put(np.float32(2.5))) == 2.5
+    wide = jax.device_put(normal(8, 128) + 1j)
+    np.testing.assert_array_equal(np.asarray(wide * 2), 2 * np.asarray(wide))
 
 
 def check_deleted_buffers_are_refused() -> None:

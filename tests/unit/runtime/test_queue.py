@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Callable
 from threading import Event
+from weakref import ref
+
+import pytest
 
 from runtime.queue import Queue, RunInterruptedError, Task
 from tests.support.interrupts import interrupted_at
+from tpu_sim.machine.faults import MachineFault
 
 
 class Endless(Task):
@@ -76,3 +82,41 @@ def test_wherever_putting_is_interrupted_the_next_task_is_done() -> None:
         assert last.is_ended
         number += 1
     assert number > 30
+
+
+class Failing(Task):
+    """Fails with something large in its hands."""
+
+    def __init__(self, kind: Callable[[], Exception]) -> None:
+        super().__init__()
+        self.kind = kind
+        self.held: ref[set[int]] | None = None
+
+    def work(self) -> None:
+        large = {1, 2, 3}
+        self.held = ref(large)
+        raise self.kind()
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (lambda: RunInterruptedError("ended"), "ended"),
+        (lambda: MachineFault("bad", "k"), "in kernel k"),
+        (lambda: KeyError(7), "7"),
+    ],
+)
+@pytest.mark.parametrize("is_left", [True, False])
+def test_a_task_that_failed_holds_nothing_of_what_it_worked_with(
+    kind: Callable[[], Exception], text: str, is_left: bool
+) -> None:
+    queue, task = Queue("device"), Failing(kind)
+    queue.put(task) if is_left else None
+    for _ in range(2):
+        with pytest.raises(type(kind()), match=text):
+            task.result() if task.is_ended or is_left else queue.do(task)
+    gc.collect()
+    assert task.held is not None
+    assert task.held() is None
+    notes = "".join(getattr(task.error, "__notes__", []))
+    assert ("in work" in notes) == isinstance(task.error, KeyError), "of a defect it is said where"
