@@ -8,6 +8,7 @@ slice(pad(x))            one pad: a shift by a row is no longer array that is cu
 dynamic-slice(x, s32[2] starts)      dynamic-slice(x, s32[] i, s32[] j)
 dot, convolution         of floats that have a zero: devices fill up with it, and share sums
 dot, convolution, reduce to floats of 8 bits, which are rounded once: devices add up parts in f32
+dot, reduce              along dimensions that a reshape merged: along these, which may be cut
 gather, dynamic-slice    of the bits of floats without zero: devices add up what they have and zeros
 gather, scatter          whose index counts rows: batching dimensions, each device has its rows
 """
@@ -27,13 +28,13 @@ from compiler.passes.expanders.batched_places import gather_in_rows, scatter_in_
 from compiler.passes.expanders.driver import Expansion, expand
 from compiler.passes.expanders.float_products import of_floats
 from compiler.passes.expanders.index_forms import plain_indices
+from compiler.passes.expanders.merged_sums import SAID, dot_of_parts, reduce_of_parts
 from compiler.passes.expanders.single_device import first_operand, size_of_dimension
 from compiler.passes.loop_state import sink_constants
 from compiler.rewrite.emitter import Emitter
 from compiler.rewrite.graph import emit
 
 Instr = HloInstruction
-_SAID = ("sharding", "frontend_attributes")
 
 
 def rewrite_global_forms(module: HloModule, context: PassContext) -> bool:
@@ -52,7 +53,7 @@ def rewrite_global_forms(module: HloModule, context: PassContext) -> bool:
 
 def _copy_done(done: Instr) -> Instr | None:
     (start,) = done.operands
-    said = {name: done.attrs[name] for name in _SAID if name in done.attrs}
+    said = {name: done.attrs[name] for name in SAID if name in done.attrs}
     return emit(done, "copy", done.shape, start.operands[:1], said)
 
 
@@ -107,12 +108,14 @@ def _slice(instr: Instr) -> Instr | None:
             padding, ranges, padded.array.dims, strict=True
         )
     )
-    said = {name: instr.attrs[name] for name in _SAID if name in instr.attrs}
+    said = {name: instr.attrs[name] for name in SAID if name in instr.attrs}
     return emit(instr, "pad", instr.array, padded.operands, said | {"padding": cut})
 
 
 def _product(instr: Instr) -> Instr | None:
     """Sums of products as floats that hold parts of them too."""
+    if instr.opcode == "dot" and (parts := dot_of_parts(instr)) is not None:
+        return parts
     made = of_floats(instr)
     if made is not None or not _is_narrow(instr.array.dtype):
         return made
@@ -123,6 +126,8 @@ def _product(instr: Instr) -> Instr | None:
 
 def _reduce(instr: Instr) -> Instr | None:
     """The same for sums and products of one array's elements."""
+    if (parts := reduce_of_parts(instr)) is not None:
+        return parts
     kind = reducer_kind(_called(instr.to_apply))
     if kind not in ("add", "multiply") or len(instr.operands) != 2:
         return None
