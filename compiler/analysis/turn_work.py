@@ -82,7 +82,7 @@ def _look_ups(
         is_cut = node.opcode == "dynamic-slice" and node.operands[0] in tables
         if is_cut and not data.isdisjoint(node.operands[1:]):
             yield LookUp(node, tables[node.operands[0]])
-        if node.opcode in _SAME_ELEMENTS and node.operands[0] in tables:
+        if node.opcode in _SAME_ELEMENTS and node.operands and node.operands[0] in tables:
             tables[node] = tables[node.operands[0]]
         if any(o in data or (o in tables and o.array.rank) for o in node.operands):
             data.add(node)

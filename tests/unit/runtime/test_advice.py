@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from runtime.advice import Advice
@@ -286,6 +287,47 @@ def _loop_facts(text: str) -> tuple[int, ...]:
     facts = kernel_facts(compile(text).program.metadata).values()
     (loop,) = (o for kernel in facts for o in kernel.operations if o.opcode == "while")
     return loop.dims
+
+
+_BRANCHES_WITHOUT_OPERANDS = """HloModule m
+two { p = () parameter(0)
+  ROOT c = f32[] constant(2) }
+three { p = () parameter(0)
+  ROOT c = f32[] constant(3) }
+body { s = (s32[], f32[8,128]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  x = f32[8,128] get-tuple-element(s), index=1
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  f = f32[1,1] slice(x), slice={[0:1], [0:1]}
+  g = f32[] reshape(f)
+  h = f32[] constant(0.5)
+  p = pred[] compare(g, h), direction=GT
+  e = () tuple()
+  k = f32[] conditional(p, e, e), true_computation=two, false_computation=three
+  b = f32[8,128] broadcast(k), dimensions={}
+  m = f32[8,128] multiply(x, b)
+  y = f32[8,128] sine(m)
+  ROOT t = (s32[], f32[8,128]) tuple(j, y) }
+test { s = (s32[], f32[8,128]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  n = s32[] constant(5)
+  ROOT c = pred[] compare(i, n), direction=LT }
+ENTRY main { x = f32[8,128] parameter(0)
+  z = s32[] constant(0)
+  s = (s32[], f32[8,128]) tuple(z, x)
+  w = (s32[], f32[8,128]) while(s), condition=test, body=body
+  ROOT r = f32[8,128] get-tuple-element(w), index=1 }
+"""
+
+
+def test_a_loop_with_branches_without_operands_is_looked_at() -> None:
+    """What they get is an empty tuple, which forwards nothing."""
+    (found,) = compile(_BRANCHES_WITHOUT_OPERANDS)(np.ones((8, 128), np.float32))
+    want = np.float32(1)
+    for _ in range(5):
+        want = np.sin(want * np.float32(2 if want > 0.5 else 3))
+    np.testing.assert_allclose(found, np.full((8, 128), want), rtol=1e-5)
 
 
 def test_operations_of_one_name_are_said_once() -> None:
