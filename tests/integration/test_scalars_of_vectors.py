@@ -230,41 +230,66 @@ def test_a_sum_chooses_a_branch(sign: int, is_returned: bool) -> None:
     assert bool(transfers_to_smem(program, HBM)) is is_returned
 
 
-def test_few_words_of_a_kept_array_come_one_by_one() -> None:
-    """An array of which a loop reads elements, made in VMEM: its words need no transfer."""
-    text = """HloModule words
-cond {
-  p = (s32[], s32[6], s32[], f32[6,128]) parameter(0)
+def walks(size: int) -> str:
+    """A loop that changes a list by vector code, and in each turn follows it element by element."""
+    state = f"(s32[], s32[{size}], s32[])"
+    cond = """{name} {{
+  p = {state} parameter(0)
   i = s32[] get-tuple-element(p), index=0
-  n = s32[] constant(20)
+  n = s32[] constant({trips})
   ROOT c = pred[] compare(i, n), direction=LT
-}
-body {
-  p = (s32[], s32[6], s32[], f32[6,128]) parameter(0)
-  i = s32[] get-tuple-element(p), index=0
-  next = s32[6] get-tuple-element(p), index=1
-  at = s32[] get-tuple-element(p), index=2
-  rows = f32[6,128] get-tuple-element(p), index=3
-  one = s32[] constant(1)
-  zero = s32[] constant(0)
-  j = s32[] add(i, one)
-  e = s32[1] dynamic-slice(next, at), dynamic_slice_sizes={1}
-  to = s32[] reshape(e)
-  r = f32[1,128] dynamic-slice(rows, to, zero), dynamic_slice_sizes={1,128}
-  d = f32[1,128] add(r, r)
-  new = f32[6,128] dynamic-update-slice(rows, d, at, zero)
-  ROOT t = (s32[], s32[6], s32[], f32[6,128]) tuple(j, next, to, new)
-}
-ENTRY main {
-  x = s32[6] parameter(0)
-  rows = f32[6,128] parameter(1)
-  ones = s32[6] iota(), iota_dimension=0
-  next = s32[6] add(x, ones)
-  zero = s32[] constant(0)
-  s = (s32[], s32[6], s32[], f32[6,128]) tuple(zero, next, zero, rows)
-  w = (s32[], s32[6], s32[], f32[6,128]) while(s), condition=cond, body=body
-  ROOT r = f32[6,128] get-tuple-element(w), index=3
-}
+}}
 """
-    rows = np.arange(6 * 128, dtype=np.float32).reshape(6, 128)
-    check(text, [np.array([3, 4, -2, 1, -3, -5], np.int32), rows])
+    return f"""HloModule walks
+{cond.format(name="inner_cond", state=state, trips=11)}
+inner {{
+  p = {state} parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  next = s32[{size}] get-tuple-element(p), index=1
+  at = s32[] get-tuple-element(p), index=2
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  e = s32[1] dynamic-slice(next, at), dynamic_slice_sizes={{1}}
+  to = s32[] reshape(e)
+  ROOT t = {state} tuple(j, next, to)
+}}
+{cond.format(name="outer_cond", state=state, trips=19)}
+outer {{
+  p = {state} parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  next = s32[{size}] get-tuple-element(p), index=1
+  at = s32[] get-tuple-element(p), index=2
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  zero = s32[] constant(0)
+  s = {state} tuple(zero, next, at)
+  w = {state} while(s), condition=inner_cond, body=inner
+  to = s32[] get-tuple-element(w), index=2
+  k = s32[] constant(5)
+  fives = s32[{size}] broadcast(k), dimensions={{}}
+  n = s32[] constant({size})
+  sizes = s32[{size}] broadcast(n), dimensions={{}}
+  moved = s32[{size}] add(next, fives)
+  other = s32[{size}] remainder(moved, sizes)
+  ROOT t = {state} tuple(j, other, to)
+}}
+ENTRY main {{
+  x = s32[{size}] parameter(0)
+  zero = s32[] constant(0)
+  s = {state} tuple(zero, x, zero)
+  w = {state} while(s), condition=outer_cond, body=outer
+  at = s32[] get-tuple-element(w), index=2
+  other = s32[{size}] get-tuple-element(w), index=1
+  ROOT r = (s32[], s32[{size}]) tuple(at, other)
+}}
+"""
+
+
+@pytest.mark.parametrize("size", [12, 40])
+def test_few_words_of_an_array_come_one_by_one(size: int) -> None:
+    """More come by a transfer, which takes as long for many."""
+    text = walks(size)
+    check(text, [np.random.default_rng(size).permutation(size).astype(np.int32)])
+    program = compile_text(text).program
+    assert bool(transfers_to_smem(program, VMEM)) is (size > 16)
+    assert {"vtos", "vbcast.lane"} <= rows_of_kernels(program) or size > 16
