@@ -30,8 +30,7 @@ class Block:
 
     __slots__ = ("__weakref__", "offset")
 
-    def __init__(self, offset: int) -> None:
-        self.offset = offset
+    offset: int
 
 
 class _Holder(ReferenceType[Block]):
@@ -99,16 +98,22 @@ class HbmAllocator:
         """Return a new block; raise ResourceExhaustedError when none fits."""
         size = in_granules(size_bytes)
         with self._lock:
-            self._free_released()
-            arrays, programs = self._totals()
+            if self._released:
+                self._free_released()
+            arrays, programs = self._counted or self._totals()
             start = self._lowest_fit(size) if for_program else self._highest_fit(size)
             if start is not None:
-                block = Block(start)
+                block = Block()
                 holder = _Holder(block, self._released.append)
-                holder.offset = start
+                block.offset = holder.offset = start
                 self._counted = None
                 insort(self._blocks, (start, size, for_program, holder))
-                self._count(arrays, programs, size, is_program=for_program)
+                used = arrays + programs + size
+                if used > self._peak_bytes:
+                    self._peak_bytes = used
+                self._counted = (
+                    (arrays, used - arrays) if for_program else (used - programs, programs)
+                )
                 return block
         raise ResourceExhaustedError(
             f"RESOURCE_EXHAUSTED: no room for {size:,} bytes in HBM"
@@ -128,16 +133,10 @@ class HbmAllocator:
             self._counted = sum(size for _, size, *_ in self._blocks) - programs, programs
         return self._counted
 
-    def _count(self, arrays: int, programs: int, size: int, *, is_program: bool) -> None:
-        """There were so many bytes of arrays and of programs, and `size` more came."""
-        arrays, programs = arrays + size * (not is_program), programs + size * is_program
-        self._peak_bytes = max(self._peak_bytes, arrays + programs)
-        self._counted = arrays, programs
-
     def _holes(self) -> Iterator[tuple[int, int]]:
         """(offset, size) of what is free, from the top down."""
         end = self.capacity_bytes
-        for offset, size, *_ in reversed(self._blocks):
+        for offset, size, _, _ in reversed(self._blocks):
             if end > offset + size:
                 yield offset + size, end - offset - size
             end = offset
@@ -149,7 +148,7 @@ class HbmAllocator:
 
     def _lowest_fit(self, size: int) -> int | None:
         end = 0
-        for offset, taken, *_ in self._blocks:
+        for offset, taken, _, _ in self._blocks:
             if offset - end >= size:
                 break
             end = offset + taken
@@ -167,8 +166,10 @@ class HbmAllocator:
             holder = self._released[0]
             index = bisect_left(self._blocks, (holder.offset,))
             if index < len(self._blocks) and self._blocks[index][-1] is holder:
-                arrays, programs = self._totals()
+                arrays, programs = self._counted or self._totals()
                 self._counted = None
                 _, size, is_program, _ = self._blocks.pop(index)
-                self._count(arrays, programs, -size, is_program=is_program)
+                self._counted = (
+                    (arrays, programs - size) if is_program else (arrays - size, programs)
+                )
             self._released.popleft()
