@@ -22,23 +22,31 @@ _BOOLEANS = {"true": 1, "false": 0}
 
 
 class Attributes:
-    """The attributes of one operation; aliases are resolved, failures name the operation."""
+    """The attributes of one operation, or of a dictionary among them; aliases are resolved, failures name
+    the operation."""
 
-    def __init__(self, op: Operation, types: Types, aliases: dict[str, Attribute]) -> None:
+    def __init__(
+        self,
+        op: Operation,
+        types: Types,
+        aliases: dict[str, Attribute],
+        fields: dict[str, Attribute] | None = None,
+    ) -> None:
         self._op = op
         self._types = types
         self._aliases = aliases
+        self._fields = op.attributes if fields is None else fields
 
     def get(self, name: str) -> Attribute | None:
         """The value as parsed, or None when it is absent."""
-        value = self._op.attributes.get(name)
+        value = self._fields.get(name)
         if isinstance(value, Raw) and value.text in self._aliases:
             return self._aliases[value.text]
         return value
 
     def has(self, name: str) -> bool:
         """Whether the attribute is there."""
-        return name in self._op.attributes
+        return name in self._fields
 
     def integer(self, name: str, default: int | None = None) -> int:
         """A number."""
@@ -83,7 +91,7 @@ class Attributes:
             except ValueError:
                 self._op.fail(f"attribute {name}: want array<type: numbers>, found {value.text}")
         if isinstance(value, Dense):
-            return tuple(int(v) for v in self.array(name).reshape(-1).tolist())
+            return tuple(int(v) for v in self._dense(name, value).reshape(-1).tolist())
         if isinstance(value, tuple) and all(isinstance(v, int) for v in value):
             return tuple(int(v) for v in value if isinstance(v, int))
         self._op.fail(f"want attribute {name} = [numbers]")
@@ -105,6 +113,9 @@ class Attributes:
         value = self.get(name)
         if not isinstance(value, Dense):
             self._op.fail(f"want attribute {name} = dense<...> : type")
+        return self._dense(name, value)
+
+    def _dense(self, name: str, value: Dense) -> npt.NDArray[np.generic]:
         try:
             shape = self._types.type(value.type_text)
             if not isinstance(shape, ArrayShape):
@@ -147,6 +158,10 @@ class Attributes:
     def record(self, name: str) -> Record:
         """``#dialect.name<key = value, ...>`` or a dictionary; absent is empty."""
         return _record(self.get(name))
+
+    def inside(self, name: str) -> Attributes:
+        """The attributes in a dictionary; absent is empty."""
+        return Attributes(self._op, self._types, self._aliases, self.record(name).fields)
 
 
 class Record:

@@ -182,6 +182,22 @@ def _ragged_dot(b: Body, op: Operation) -> Instr:
     return b.instruction("ragged-dot", operands, attrs | precision_attrs(b), declared)
 
 
+def ragged_dot_composite(b: Body, op: Operation) -> Instr:
+    """``stablehlo.composite "chlo.ragged_dot"``: the decomposition that stands beside it multiplies all rows
+    with every group."""
+    operands = take(b, op, 3)
+    inside = b.attributes().inside("composite_attributes")
+    names = ("lhs_batch_dims", "rhs_batch_dims", "lhs_contracting_dims", "rhs_contracting_dims",
+             "lhs_ragged_dims", "rhs_group_dims")  # fmt: skip
+    numbers = inside.pairs("ragged_dot_dimension_numbers") or ()
+    if len(numbers) != len(names):
+        op.fail("chlo.ragged_dot: want six lists of ragged_dot_dimension_numbers")
+    attrs: dict[str, object] = {n: v for n, v in zip(names, numbers, strict=True) if v}
+    declared = ArrayShape(b.result_array().dtype, ())
+    attrs |= precision_attrs(b, inside)
+    return b.instruction("ragged-dot", operands, attrs, declared)
+
+
 TABLE: dict[str, Lowering] = {
     **{f"chlo.{name}": unary(name) for name in _OPCODES},
     **{f"chlo.broadcast_{name}": _broadcast_binary(code) for name, code in BINARY.items()},

@@ -26,9 +26,9 @@ _ALGORITHMS = {
 }
 
 
-def precision_attrs(b: Body) -> dict[str, object]:
-    """``operand_precision`` and ``algorithm`` of the present operation, where not default."""
-    a = b.attributes()
+def precision_attrs(b: Body, given: Attributes | None = None) -> dict[str, object]:
+    """``operand_precision`` and ``algorithm`` of the present operation or as given, where not default."""
+    a = given or b.attributes()
     attrs: dict[str, object] = {}
     words = tuple(word.lower() for word in a.words("precision_config"))
     if any(word != "default" for word in words):

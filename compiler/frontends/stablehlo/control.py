@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from compiler.frontends.stablehlo.body import Body, Instr, Lowering, is_plain_constant
+from compiler.frontends.stablehlo.chlo import ragged_dot_composite
 from compiler.frontends.stablehlo.elementwise import take, take_some
 from compiler.frontends.stablehlo.syntax import Operation, Region
 from compiler.hlo.dtypes import PRED, U32
@@ -219,7 +220,9 @@ def inline_region(b: Body, op: Operation, region: Region, operands: list[Instr])
 
 
 def _composite(b: Body, op: Operation) -> list[Instr]:
-    """A composite operation is its decomposition, a function of the module."""
+    """A composite operation is one that HLO has, or its decomposition, a function of the module."""
+    if b.attributes().string("name", "") == "chlo.ragged_dot":
+        return [ragged_dot_composite(b, op)]
     return call(b, op, b.attributes().string("decomposition"), b.operands())
 
 

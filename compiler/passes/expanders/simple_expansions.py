@@ -22,6 +22,7 @@ from compiler.passes.expanders.first_positions import first_of_several_nan
 from compiler.passes.expanders.float_products import of_floats
 from compiler.passes.expanders.index_forms import plain_indices
 from compiler.passes.expanders.predicate_reductions import large_as_numbers
+from compiler.passes.expanders.ragged_dots import by_blocks, running_sum
 from compiler.passes.expanders.start_values import started_once
 from compiler.rewrite.emitter import Emitter, result_of
 
@@ -143,8 +144,8 @@ def _stochastic_convert(instr: Instr) -> Instr | None:
 
 
 def _ragged_dot(instr: Instr) -> Instr | None:
-    """A loop over groups; each masks its own rows of the ragged dimension."""
-    plain = of_floats(instr)
+    """By blocks of rows, or a loop over groups; each masks its own rows of the ragged dimension."""
+    plain = of_floats(instr) or by_blocks(instr)
     if plain is not None:
         return plain
     e = Emitter.at(instr)
@@ -157,7 +158,7 @@ def _ragged_dot(instr: Instr) -> Instr | None:
     groups = sizes.array.dims[0]
     if groups == 0:
         return e.full(instr.array.dtype, instr.array.dims, 0)
-    stops = _running_sum(e, e.cast(sizes, S32))
+    stops = running_sum(e, e.cast(sizes, S32))
     group_dims = instr.rhs_group_dims
 
     def step(b: Emitter, i: Instr, state: list[Instr]) -> list[Instr]:
@@ -190,16 +191,6 @@ def _ragged_dot(instr: Instr) -> Instr | None:
 
 def _convolution(instr: Instr) -> Instr | None:
     return of_floats(instr) or gradient_without_groups(instr) or batch_groups_to_features(instr)
-
-
-def _running_sum(e: Emitter, values: Instr) -> Instr:
-    shift = 1
-    count = values.array.dims[0]
-    while shift < count:
-        moved = e.pad_dim(e.part(values, 0, 0, count - shift), 0, shift, 0)
-        values = e.add(values, moved)
-        shift *= 2
-    return values
 
 
 def _dot_attrs(instr: Instr) -> dict[str, object]:
