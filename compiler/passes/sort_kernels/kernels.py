@@ -127,14 +127,24 @@ class _Sort:
         if not lines.is_turned:
             return values
         # lines are turned back once, not by each of several readers
-        return [e.apart(v) if self._readers(i) > 1 else v for i, v in enumerate(values)]
+        return [e.apart(v) if self._read_times(i) > 1 else v for i, v in enumerate(values)]
 
-    def _readers(self, number: int) -> int:
-        """How many read the result of an operand."""
-        if not isinstance(self.instr.shape, TupleShape):
-            return sum(self.instr.users.values())
-        parts = [user for user in self.instr.users if user.opcode == "get-tuple-element"]
-        return sum(sum(part.users.values()) for part in parts if part.index == number)
+    def _read_times(self, number: int) -> float:
+        """How often the elements of an operand's result are read: a slice, as of a median, reads a part."""
+        results = [self.instr]
+        if isinstance(self.instr.shape, TupleShape):
+            parts = (user for user in self.instr.users if user.opcode == "get-tuple-element")
+            results = [part for part in parts if part.index == number]
+        return sum(
+            times
+            * (
+                user.array.element_count / max(result.array.element_count, 1)
+                if user.opcode == "slice"
+                else 1
+            )
+            for result in results
+            for user, times in result.users.items()
+        )
 
     def _value(self, e: Emitter, number: int, words: Instr) -> Instr:
         """An operand's elements of the words that came back for it."""
