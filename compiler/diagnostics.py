@@ -19,6 +19,8 @@ from tpu_sim.isa.errors import TpucError
 
 NO_FILE = "<text>"
 """What is named as the file of a text that came without one."""
+_HALF_LINE = 80
+"""So many characters of a line are quoted on either side of a column."""
 _OURS = ("numpy", "runtime", "compiler", "tpuc", "contextlib", "functools")
 
 
@@ -53,6 +55,17 @@ def note_users_line(error: BaseException) -> None:
         error.add_note(f"at {code.co_filename}:{number}, in {code.co_name}: {line}".rstrip(": "))
 
 
+def visible(text: str) -> str:
+    """The text with what a terminal would obey or not show, but newlines, as Python writes it in a string.
+
+    >>> visible("a\\0b")
+    'a\\\\x00b'
+    """
+    if text.replace("\n", "").isprintable():
+        return text
+    return "".join(c if c == "\n" or c.isprintable() else repr(c)[1:-1] for c in text)
+
+
 @dataclass(frozen=True)
 class SourceSpan:
     """A place in a source text: file name, 1-based line and column, and the line itself."""
@@ -67,9 +80,10 @@ class SourceSpan:
         head = f"{self.file}:{self.line}:{self.column}"
         if not self.text:
             return head
-        window_start = max(0, self.column - 61)
-        excerpt = self.text[window_start : window_start + 120]
-        return f"{head}\n    {excerpt}\n    {' ' * (self.column - 1 - window_start)}^"
+        at, line = self.column - 1, self.text.replace("\t", " ")
+        before = visible(line[max(0, at - _HALF_LINE) : at])[-_HALF_LINE:]
+        after = visible(line[at : at + _HALF_LINE])[:_HALF_LINE]
+        return f"{head}\n    {before}{after}\n    {' ' * len(before)}^"
 
 
 class SourceText:

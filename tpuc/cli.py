@@ -20,7 +20,7 @@ import click
 from tpuc import __version__, completion
 from tpuc.completion import files
 from tpuc.failures import say, say_usage
-from tpuc.option_types import FILE, FOLDER, number, top
+from tpuc.option_types import FILE, FOLDER, Number, WholeNumber, number, top
 from tpuc.streams import give_up_output, prepare_streams
 
 CommandFunction = TypeVar("CommandFunction", bound=Callable[..., None])
@@ -115,13 +115,13 @@ _skip = click.option(
 )
 _trips = click.option(
     "--trips",
-    type=click.IntRange(0, 2**31 - 1),
+    type=WholeNumber(0, 2**31 - 1),
     default=10,
     show_default=True,
     help="iterations of loops whose trip count depends on data",
 )
 _max_cycles = click.option(
-    "--max-cycles", type=click.IntRange(min=1), help="stop with a fault after this many"
+    "--max-cycles", type=WholeNumber(min=1), help="stop with a fault after this many"
 )
 _no_cache = click.option(
     "--no-cache", is_flag=True, help="do not read or write what was compiled before on disk"
@@ -168,10 +168,10 @@ _listing = _options(
         help="write what --by lists as CSV (- to standard output)",
     ),
     _prices,
-    click.option("--tokens", type=click.IntRange(min=1), help="tokens of a step, for their price"),
+    click.option("--tokens", type=WholeNumber(min=1), help="tokens of a step, for their price"),
 )
 _inputs = click.option("--inputs", type=FILE, help="in0.. as .npz")
-_seed = click.option("--seed", type=click.IntRange(min=0), default=0, help="seed of random inputs")
+_seed = click.option("--seed", type=WholeNumber(min=0), default=0, help="seed of random inputs")
 _machine = click.option(
     "--machine", type=click.Choice(["llvm", "numpy"]), default="llvm", show_default=True
 )
@@ -181,7 +181,7 @@ _data = _options(
     click.option("--expect", type=FILE, help="out0.. as .npz to compare with"),
     click.option(
         "--tol",
-        type=click.FloatRange(min=0),
+        type=Number(min=0),
         callback=number,
         help="largest normalised error allowed",
     ),
@@ -203,7 +203,7 @@ def cli() -> None:
 @_precision
 @_machine
 @click.option(
-    "--threads", type=click.IntRange(1, 1024), help="host threads (default: one per processor)"
+    "--threads", type=WholeNumber(1, 1024), help="host threads (default: one per processor)"
 )
 @click.option(
     "--workers",
@@ -398,7 +398,7 @@ def eval_command(**options: object) -> None:
 )
 @_precision
 @_trips
-@click.option("--jobs", type=click.IntRange(1, 256), help="processes (default: one per processor)")
+@click.option("--jobs", type=WholeNumber(1, 256), help="processes (default: one per processor)")
 @click.option(
     "--workers",
     metavar="N|ADDRESS",

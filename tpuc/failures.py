@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import errno
 import io
 import json
@@ -11,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import click
 
-from compiler.diagnostics import NO_FILE, CompileError
+from compiler.diagnostics import NO_FILE, CompileError, visible
 from tpu_sim.isa.errors import TpucError
 from tpuc.own_lines import text_file
 
@@ -35,18 +36,29 @@ def say(error: Exception, words: Sequence[str]) -> None:
     """Say on standard error what became of a command line of these words; with ``--json`` on standard
     output, too."""
     failure = describe(error, words)
-    click.echo(failure.text, err=True)
+    click.echo(visible(failure.text), err=True)
     if _JSON in words:
         say_as_json(failure.kind, failure.message, failure.place)
 
 
 def say_usage(error: click.ClickException, words: Sequence[str]) -> None:
     """The same of a command line that is none."""
-    shown = io.StringIO()
+    error, shown = _with_near_options(error), io.StringIO()
     error.show(file=shown)
     click.echo(on_one_line(shown.getvalue(), words), err=True, nl=False)
     if _JSON in words:
         say_as_json("usage", on_one_line(error.format_message(), words))
+
+
+def _with_near_options(error: click.ClickException) -> click.ClickException:
+    """An unknown option with those that are near: click counts the dashes, which all of them have."""
+    if not isinstance(error, click.NoSuchOption):
+        return error
+    names = {option.lstrip("-"): option for option in error.possibilities or ()}
+    near = difflib.get_close_matches(error.option_name.lstrip("-"), names)
+    return click.NoSuchOption(
+        error.option_name, error.message, [names[name] for name in near], error.ctx
+    )
 
 
 def describe(error: Exception, words: Sequence[str] = ()) -> Failure:

@@ -18,6 +18,30 @@ class NamedPath(click.Path):
         return super().convert(value, param, ctx)
 
 
+class Number(click.FloatRange):
+    """A number within bounds."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number; a usage error for what is none, or out of bounds."""
+        try:
+            float(value)
+        except ValueError:
+            self.fail(f"{value!r}: want a number", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class WholeNumber(click.IntRange):
+    """A whole number within bounds."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number; a usage error for what is none, or out of bounds."""
+        try:
+            int(value)
+        except ValueError:
+            self.fail(f"{value!r}: want a whole number", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 FILE, FOLDER = NamedPath(dir_okay=False, readable=False), NamedPath(file_okay=False, readable=False)
 """What cannot be read is no wrong command line: who reads it says so."""
 

@@ -238,6 +238,7 @@ def print_differences(differences: Sequence[Difference], tolerance: float) -> No
     """Print the error of each output (the worst ten when there are many)."""
     out = console()
     worst = sorted(differences, key=lambda d: -d.normalised)[:10]
+    worst.sort(key=lambda d: d.output)
     table = Table(title=f"errors (tolerance {tolerance:g})", title_justify="left")
     for heading in ("output", "largest absolute", "largest normalised", ""):
         table.add_column(heading, justify="right")

@@ -11,6 +11,7 @@ from lark import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
 from compiler.diagnostics import CompileError, SourceText
 
+_MOST_ALTERNATIVES = 5
 STRING = r'"(?:[^"\\]++|\\.)*"'
 """A quoted string, as a regular expression."""
 
@@ -63,10 +64,30 @@ def raise_syntax_error(
             offset, at_end = end, "the text ends here, "
         elif error.token.start_pos is not None:
             offset = base + error.token.start_pos
-    wanted = sorted({words.get(name, name) for name in expected if name not in ignored})
-    head = ", ".join(wanted[:-1]) + (" or " if wanted[1:] else "")
-    want = f": {at_end}expected {head}{wanted[-1]}" if wanted else ""
+    wanted = _listed({words.get(name, name) for name in expected if name not in ignored})
+    want = f": {at_end}expected {wanted}" if wanted else ""
     raise CompileError(f"syntax error{want}", source.span(offset)) from None
+
+
+def _listed(wanted: Collection[str]) -> str:
+    """All alternatives, or those of very many that tell most.
+
+    >>> _listed(["`,`", "a word"]), _listed(["`,`", "`;`", "`x`", "a", "b", "c", "d"])
+    ('`,` or a word', 'a, b, c, d, `x`, ..')
+    """
+    found = sorted(wanted)
+    if len(found) > _MOST_ALTERNATIVES + 1:  # dots in place of a single one say less, not more
+        found.sort(key=_rank)
+        return ", ".join([*found[:_MOST_ALTERNATIVES], ".."])
+    return " or ".join([", ".join(found[:-1]), found[-1]] if found[1:] else found)
+
+
+def _rank(alternative: str) -> int:
+    """A bracket that is not closed is the likeliest mistake; what has a name tells more than punctuation."""
+    bare = alternative.strip("`")
+    if bare[0] in ")]}":
+        return 0
+    return 1 if alternative[0] != "`" else 2 if bare[0].isalpha() else 3
 
 
 def split_top_level(text: str) -> list[str]:

@@ -367,7 +367,10 @@ def test_who_interrupts_a_sweep_hears_what_is_kept(
 
     monkeypatch.setattr("tpuc.sweep._estimated", interrupted)
     kept = tmp_path / "kept.jsonl"
-    done = call("sweep", model, "--set", "vregs=32", "--results", kept)
+    command = ("sweep", model, "--set", "vregs=32", "--results", kept)
+    assert call(*command).err.strip() == "interrupted"  # nothing was found yet
+    kept.write_text('{"model": ')  # what a kill cut off
+    done = call(*command)
     assert done.code == 130
     assert done.err.split("\n")[0] == f"{kept} keeps what was found: the same command goes on"
     assert done.err.endswith("\ninterrupted\n")

@@ -290,13 +290,21 @@ def _wanted() -> str:
     return f"want one of {', '.join(chip_names())}, or the path of a .toml file"
 
 
+def _near(name: str) -> str:
+    """The chips whose names are like this one, in whatever case."""
+    known = [*chip_names(), *_ALIASES]
+    small = name.lower()
+    near = [small] if small in known else sorted(difflib.get_close_matches(small, known))
+    return f"did you mean {' or '.join(near)}? " if near else ""
+
+
 def _read_tree(name: str, seen: tuple[str, ...]) -> dict[str, object]:
     shipped = _DATA / f"{_ALIASES.get(name, name)}.toml"
     path = Path(name).resolve() if _is_file_name(name) else shipped
     if _is_file_name(name) and not path.is_file():
         raise ChipError(f"cannot read the chip file {name}: there is no such file")
     if not path.is_file():
-        raise ChipError(f"unknown chip {name!r}: {_wanted()}")
+        raise ChipError(f"unknown chip {name!r}: {_near(name)}{_wanted()}")
     if str(path) in seen:
         raise ChipError(f"{name}: chip files form a cycle through `base`")
     try:

@@ -11,7 +11,7 @@ from compiler.diagnostics import CompileError, UnreadableFileError
 from runtime.machines import MachineOptions
 from tpuc.commands.judging import Given
 from tpuc.commands.models import Choices, compiled_or_loaded
-from tpuc.commands.terminal import working
+from tpuc.commands.terminal import readable, working
 
 
 def debug(
@@ -33,6 +33,7 @@ def debug(
             "the model comes from standard input: give commands with -x or --command"
         )
     lines = _script(script)
+    readable(inputs)
     chosen = replace(choices, has_lines=True)
     executable = compiled_or_loaded(model, chosen, MachineOptions(machine=machine))
     given = Given(model, inputs, None, seed)

@@ -13,7 +13,7 @@ from tpuc import tables
 from tpuc.arrays import compare, save_arrays
 from tpuc.commands.judging import Given, check_tolerance, judge, print_json, tolerance_of
 from tpuc.commands.models import made_up, parsed
-from tpuc.commands.terminal import warn_of_f32, warn_of_made_up, working, writable
+from tpuc.commands.terminal import readable, warn_of_f32, warn_of_made_up, working, writable
 
 Array = npt.NDArray[np.generic]
 
@@ -32,6 +32,8 @@ def evaluate(
     """``tpuc eval``: the NumPy evaluator alone."""
     check_tolerance(tol, is_compared=expect is not None, how="--expect")
     writable(outputs)
+    readable(inputs)
+    readable(expect)
     precision = precision or "default"
     module = parsed(model)
     warn_of_made_up(made_up(module), is_run=True)

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from compiler.backend.forks import may_fork
-from compiler.diagnostics import CompileError, made_up_note
+from compiler.diagnostics import CompileError, UnreadableFileError, made_up_note
 from compiler.frontends.hlo_proto.modules import Snapshot, read_snapshot
 from compiler.frontends.recognition import is_binary, is_model_text
 from compiler.hlo.ir import HloModule
@@ -140,6 +140,17 @@ def snapshot_of(model: str) -> Snapshot | None:
     return read_snapshot(data) if isinstance(data, bytes) else None
 
 
+def expect_program(path: str) -> None:
+    """Refuse a file that its name alone calls a program."""
+    try:
+        with open(path, "rb") as file:
+            start = file.read(len(MAGIC))
+    except OSError as error:
+        raise UnreadableFileError(f"cannot read {path}: {error.strerror}") from error
+    if start != MAGIC:
+        raise CompileError(f"{path}: not a .tpux file: it does not start with its magic number")
+
+
 def parsed(model: str, *, is_verified: bool = True) -> HloModule:
     """The model in a file, parsed and (unless it is only to be printed) verified."""
     from compiler.frontends.models import parse_model
@@ -147,6 +158,7 @@ def parsed(model: str, *, is_verified: bool = True) -> HloModule:
 
     text, name = read_source(model_source(model))
     if text is None:
+        expect_program(model)
         raise click.UsageError(f"{model} is a compiled program, not a model")
     with quiet():
         module = parse_model(text, name)
@@ -160,7 +172,9 @@ def listed(passes: str) -> list[str]:
     names = [name.strip() for name in passes.split(",")]
     if "" in names:
         raise click.UsageError(f"{passes!r}: the name of a pass is empty (none: no pass)")
-    return [name for name in names if name != "none"]
+    if "none" in names and len(names) > 1:
+        raise click.UsageError(f"{passes!r}: none (no pass) goes with no other name")
+    return [] if names == ["none"] else names
 
 
 def as_usage_error(find: Callable[[], object]) -> None:
@@ -263,8 +277,8 @@ def _windows(texts: tuple[str, ...]) -> dict[str, tuple[int, int, int]]:
         name, _, sizes = text.rpartition("=")
         numbers = [n.strip() for n in sizes.split(",")]
         name = name.strip().removeprefix("%")
-        if not name or len(numbers) != 3 or not all(n.isdecimal() for n in numbers):
-            raise click.UsageError(f"--window {text}: want NAME=bm,bk,bn in elements")
+        if not name or len(numbers) != 3 or not all(n.isdecimal() and int(n) for n in numbers):
+            raise click.UsageError(f"--window {text}: want NAME=bm,bk,bn in elements, from 1 on")
         if name in found:
             raise click.UsageError(f"--window {name} is given twice")
         found[name] = (int(numbers[0]), int(numbers[1]), int(numbers[2]))

@@ -33,7 +33,7 @@ from tpuc.commands.models import (
     worker_choice,
 )
 from tpuc.commands.oracle import evaluated_anew
-from tpuc.commands.terminal import quiet, warn_of_made_up, working, writable
+from tpuc.commands.terminal import quiet, readable, warn_of_made_up, working, writable
 from tpuc.cost_csv import costs_as_csv
 from tpuc.scaling_table import print_scaling, scaling_point
 
@@ -76,6 +76,8 @@ def run(
     listing.check()
     _comparable(model, expect, tol, check=check)
     choice = worker_choice(workers)
+    readable(inputs)
+    readable(expect)
     options = MachineOptions(
         machine, threads or processor_count(), checked, max_cycles, not no_cache
     )

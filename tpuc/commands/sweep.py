@@ -27,7 +27,7 @@ from tpuc.commands.models import (
     standard_input,
     worker_choice,
 )
-from tpuc.commands.terminal import writable
+from tpuc.commands.terminal import Lines, writable
 from tpuc.failures import say_as_json
 from tpuc.sweep import (
     Point,
@@ -84,8 +84,16 @@ def sweep(
     terminal = Console(stderr=True)
     is_shown = terminal.is_terminal
     bar = Progress(*columns, console=terminal, transient=True, disable=not is_shown)
+    lines = Lines("estimated", len(models) * len(points))
     with _keeping(kept), bar:
         task = bar.add_task("estimating", total=len(models) * len(points))
+
+        def advance(_: Result) -> None:
+            if is_shown:
+                bar.advance(task)
+            else:
+                lines.advance()
+
         found = run_sweep(
             models,
             target,
@@ -93,7 +101,7 @@ def sweep(
             chosen,
             jobs or processor_count(),
             kept,
-            lambda _: bar.advance(task),
+            advance,
             piped,
             choice,
         )
@@ -161,7 +169,7 @@ def _keeping(kept: Path | None) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        if kept is not None:
+        if kept is not None and kept.is_file() and kept.stat().st_size:
             click.echo(f"{kept} keeps what was found: the same command goes on", err=True)
         raise
 

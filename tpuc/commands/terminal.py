@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 import warnings
@@ -12,7 +13,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from compiler.diagnostics import CompileError, ElidedConstantsWarning
+from compiler.diagnostics import CompileError, ElidedConstantsWarning, UnreadableFileError
 from tpu_sim.isa.files import check_writable
 
 _COUNTED = re.compile(r"\b(\d+) of (\d+)\b")
@@ -59,6 +60,25 @@ class Steps:
         return f", {seconds:.0f} s left"
 
 
+class Lines:
+    """How far long work is, on standard error, where no terminal shows a bar: a line every 30 seconds in
+    which some of it was done."""
+
+    def __init__(
+        self, what: str, total: int, clock: Callable[[], float] = time.monotonic, every: float = 30
+    ) -> None:
+        self._what, self._total, self._done = what, total, 0
+        self._clock, self._every, self._said = clock, every, clock()
+
+    def advance(self) -> None:
+        """One more is done."""
+        self._done += 1
+        now = self._clock()
+        if now - self._said >= self._every and self._done < self._total:
+            self._said = now
+            click.echo(f"{self._what} {self._done} of {self._total}", err=True)
+
+
 @contextmanager
 def quiet() -> Iterator[None]:
     """No Python warnings of elided constants: `warn_of_made_up` says it, of stored programs too."""
@@ -78,6 +98,18 @@ def warn_of_f32(f64_as_f32: bool) -> None:
     """Say that doubles are computed with fewer bits, where ``--f64-as-f32`` asks for it."""
     if f64_as_f32:
         click.echo("warning: --f64-as-f32: f64 is computed as f32, with 24 bits of 53", err=True)
+
+
+def readable(path: str | None) -> None:
+    """Refuse a file of arrays that cannot be opened before any long work. What is no file, such as a
+    pipe, is left to who reads it: it may be opened once."""
+    if path is None or (os.path.exists(path) and not os.path.isfile(path)):
+        return
+    try:
+        with open(path, "rb"):
+            pass
+    except OSError as error:
+        raise UnreadableFileError(f"cannot read {path}: {error.strerror}") from error
 
 
 def writable(path: str | None) -> None:

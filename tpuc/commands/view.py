@@ -16,7 +16,7 @@ from runtime.executable import Executable
 from runtime.machines import MachineOptions
 from tpuc.commands.judging import Given
 from tpuc.commands.models import compiling_processes, model_source, named_chip, skipped_passes
-from tpuc.commands.terminal import quiet, warn_of_f32, working, writable
+from tpuc.commands.terminal import quiet, readable, warn_of_f32, working, writable
 
 
 def view(
@@ -42,6 +42,7 @@ def view(
     if any(Path(model).resolve() == Path(path).resolve() for model, _ in sides):
         raise click.UsageError(f"{path} is what is looked at: give another page with -o")
     writable(path)
+    readable(inputs)
     warn_of_f32(f64_as_f32)
 
     compiling = CompileOptions(

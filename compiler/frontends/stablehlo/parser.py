@@ -76,7 +76,7 @@ _IN_WORDS = {
     "TYPE": "a type",
     "TYPE_ALIAS": "an alias (`!name = ...`)",
     "TYPE_SUFFIX": "`: type`",
-    "VALUES": "values (`%name`)",
+    "VALUES": "a value (`%name`)",
     "VISIBILITY": "`public` or `private`",
     "WORD": "a word",
     "_ARROW": "`->`",
