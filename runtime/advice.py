@@ -1,8 +1,9 @@
 """What would help: for each cause that takes many cycles, where, why, what to do, and what it would save.
 
 A *rule* (`runtime.advice_rules`) looks at a call site: its cycles by cause, what moved, and what the kernel's
-operations are in the model's own shapes. It says which cycles a change would take away, at most: what one
-resource no longer takes, HBM or another may. Savings of different rules do not add up. The same
+operations are in the model's own shapes. It says about how many cycles a change would take away: what one
+resource no longer takes, HBM or another may, and what is beside it may go with it. Savings of different rules
+do not add up. The same
 advice about the same lines, or about call sites of the same code (layers of a model that are written out), is
 given once, whatever the number of kernels.
 """
@@ -32,7 +33,7 @@ _MOST_PLACES = 3
 
 @dataclass(frozen=True)
 class Advice:
-    """What would help some kernels: at most `saved_cycles` fewer.
+    """What would help some kernels: about `saved_cycles` fewer.
 
     `places` are source lines, dearest first (operation names where the model has no lines, none where it
     has neither); `kernels` are call sites.

@@ -12,6 +12,8 @@ from tpu_sim.isa.kernel_facts import LOOKED_UP, MODEL_LOOP, OperationFacts
 
 _UNROLLED = 8
 """Turns that are put together for advice: of a recurrence of f32[1024,256] it takes two thirds away."""
+_STEPS = 4
+"""Steps that are put together where a test says whether there is another."""
 _MUCH_OF_A_TURN = 0.2
 """Of the operations of a turn: when fewer could be done elsewhere, it is not said."""
 _LEAST_FILL = 0.5
@@ -22,6 +24,10 @@ _BEFORE_THE_LOOP = (
     "all that turns look up at once, before the loop: rows = x[ids], then lax.scan over rows; "
     "what only adds rows up is x[ids].sum(0), without a loop"
 )
+_SEVERAL_STEPS = (
+    f"several steps in a turn, say {_STEPS}, so that its end is asked for less often; the last turn may take"
+    " steps too many"
+)
 _MOSTLY_LATENCY = 2.0
 """Times that waits take what the bytes do: above, it is their way to the memory and back that costs."""
 
@@ -29,7 +35,7 @@ _MOSTLY_LATENCY = 2.0
 def loop_of(site: SiteFacts) -> OperationFacts | None:
     """The loop of the model that a kernel is; None for others, and for loops that passes make."""
     found = [o for o in site.of_opcodes(frozenset({"while"})) if MODEL_LOOP in o.marks]
-    return found[0] if found and len(found[0].dims) == 3 else None
+    return found[0] if found and len(found[0].dims) == 5 else None
 
 
 def turns(site: SiteFacts) -> Finding | None:
@@ -43,8 +49,7 @@ def turns(site: SiteFacts) -> Finding | None:
     spent = "wait for results or are scalar code and loop overhead"
     if not trips:
         why = f"a loop whose turns depend on data, one after another: of its cycles {share} {spent}"
-        remedy = "several steps in a turn, so that its end is asked for less often; more work in each step"
-        return Finding("turns", beside / 2, why, remedy, loop.source)
+        return Finding("turns", _of_tests(loop, beside), why, _SEVERAL_STEPS, loop.source)
     each = site.report.cycles / (site.calls * trips)
     why = f"a loop of {trips:,} turns, one after another, of {each:,.0f} cycles, of which {share} {spent}"
     together = min(_UNROLLED, trips)
@@ -55,6 +60,13 @@ def turns(site: SiteFacts) -> Finding | None:
         "where none needs the one before, vmap or a product of matrices"
     )
     return Finding("turns", beside * (1 - 1 / together), why, remedy, loop.source)
+
+
+def _of_tests(loop: OperationFacts, beside: float) -> float:
+    """Of cycles beside work, those of tests that several steps in a turn have no need of: a test's part of
+    the chain of operations that a turn is. What steps wait for among themselves stays."""
+    test, turn = loop.dims[3:]
+    return beside * test / max(turn, 1) * (1 - 1 / _STEPS)
 
 
 def fetches(site: SiteFacts) -> Finding | None:
@@ -78,7 +90,7 @@ def fetches(site: SiteFacts) -> Finding | None:
 def tables(site: SiteFacts) -> Finding | None:
     """What a loop takes to bring whole arrays to the chip of which its turns look up little."""
     loop = loop_of(site)
-    found = [o for o in site.facts.operations if LOOKED_UP in o.marks and len(o.dims) == 2]
+    found = [o for o in site.facts.operations if LOOKED_UP in o.marks and len(o.dims) == 3]
     if loop is None or not loop.dims[0] or not found:
         return None
     largest = max(found, key=lambda o: o.dims[1])
@@ -88,7 +100,7 @@ def tables(site: SiteFacts) -> Finding | None:
         return None
     why = (
         f"waits for HBM: all of {largest.shape} comes to the chip, {whole / 1e6:,.1f} MB, for "
-        f"{loop.dims[0]:,} parts of it that turns look up, {parts / 1e6:,.1f} MB"
+        f"{loop.dims[0] * largest.dims[2]:,} parts of it that turns look up, {parts / 1e6:,.1f} MB"
     )
     saved = min(site.waits, site.calls * site.transfer_cycles(whole - parts))
     return Finding("looked-up tables", saved, why, _BEFORE_THE_LOOP, largest.source)
@@ -102,7 +114,7 @@ def turning_vectors(site: SiteFacts, vector: float) -> Finding | None:
         why = "vector instructions of a loop that stays on the chip, turn after turn"
         remedy = "fewer turns, or less to do in each; of a sort fewer elements, or lax.top_k"
         return Finding("loop", vector, why, remedy)
-    trips, total, free = loop.dims
+    trips, total, free = loop.dims[:3]
     each = f", {vector / (site.calls * trips):,.0f} cycles each" if trips else ""
     many = f"{trips:,}" if trips else "many"
     why = f"vector instructions of a loop of {many} turns{each}"

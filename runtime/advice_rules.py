@@ -153,9 +153,12 @@ def _unpadded(array: ArrayFacts) -> str:
 
 
 def _launches(site: SiteFacts) -> Finding | None:
+    """Of kernels whose largest part it is: others are not small, and stay kernels of their own."""
+    if site.cycles(Cause.LAUNCH) < max(site.report.causes.values()):
+        return None
     calls = max(site.report.calls, 1)
     each = site.cycles(Cause.LAUNCH) / calls
-    why = f"{{calls}} calls of kernels, each {each:,.0f} cycles beside what it computes"
+    why = f"{{calls}} calls of small kernels, each {each:,.0f} cycles beside what it computes"
     apart = "what kept operations apart, `tpuc view` says at the pass fusion"
     if calls > 1:
         fewer = "lax.scan(.., unroll=..), or jax.lax.associative_scan where steps combine in any grouping"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+from compiler.analysis.code_costs import ScatterCosts
 from runtime.advice_site import Finding, SiteFacts
 from runtime.kernel_report import peak_multiply_adds_per_cycle
 from tpu_sim.isa.causes import Cause
@@ -31,6 +32,8 @@ _WIDE_ROW_CYCLES = 4
 """About what a gathered row of one register takes (docs/kernels.md)."""
 _ROW_CYCLES = 14
 """About what one takes from HBM beside its bytes (measured on rows of 256 to 4,096 f32)."""
+_UNIQUE_KERNELS = 16
+"""That indices which are each once take: sorted, neighbours compared, places counted (of jnp.unique)."""
 _ONE_HOT_OPERATIONS = 2
 """On each element of a one-hot matrix: the comparison, and its result as a number."""
 
@@ -66,8 +69,22 @@ def rows(site: SiteFacts) -> Finding | None:
     if each < LANES:
         remedy = f"fewer, wider rows: one of {LANES} elements takes about as long as one of {each}"
         return Finding("rows", loose * (1 - each / LANES), why, remedy, first.source)
-    remedy = "fewer rows: each once (sorted, unique indices), or looked up outside of loops"
-    return Finding("rows", loose / 2, why, remedy, first.source)
+    fewer = "fewer rows: where they repeat each once (sorted, unique indices)"
+    once = loose / 2 - _unique_cycles(site, count)
+    if site.calls == 1:
+        return Finding("rows", once, why, fewer, first.source)
+    at_once = f"one {first.opcode} of all that steps need, outside of the loop"
+    outside = report.cycles - _gathered_rows_cycles(site, count * site.calls, each)
+    if once > outside:
+        return Finding("rows", once, why, f"{fewer}; or {at_once}", first.source)
+    return Finding("rows", outside, why, at_once, first.source)
+
+
+def _unique_cycles(site: SiteFacts, count: int) -> float:
+    """What it takes to have so many indices each once: the kernels around a sort, and its comparisons."""
+    levels = math.ceil(math.log2(max(count, 2)))
+    compared = ScatterCosts.of(site.chip).compared * levels * (levels + 1)
+    return count * compared * site.calls + _UNIQUE_KERNELS * site.cycles(Cause.LAUNCH)
 
 
 def _one_hot(first: OperationFacts, cycles: float) -> str:
@@ -117,7 +134,9 @@ def _elements_looked_up(site: SiteFacts, first: OperationFacts, elements: int) -
     work = site.report.cycles - site.cycles(Cause.LAUNCH)
     each = site.report.cycles / max(site.calls * elements, 1)
     why = f"{first.opcode} of {elements:,} elements by an index each, {each:.2f} cycles an element"
-    remedy = f"an index for a whole row ({LANES} elements or more), or a lookup outside of loops"
+    remedy = f"an index for a whole row ({LANES} elements or more)"
+    if site.calls > 1:
+        remedy += f", or one {first.opcode} of all that steps need, outside of the loop"
     whole = -(-elements // LANES) * site.calls
     return Finding("rows", work - whole * _WIDE_ROW_CYCLES, why, remedy, first.source)
 

@@ -105,7 +105,7 @@ class Report:
 
     @cached_property
     def advice(self) -> tuple[Advice, ...]:
-        """What would help, and how much at most; worked out when asked for."""
+        """What would help, and about how much; worked out when asked for."""
         assert self.traced is not None, "made by build_report"
         program, chip, result = self.traced
         kernels = {run.site or run.name: run.name for run in result.kernels}

@@ -14,7 +14,7 @@ from compiler.analysis.product_order import cheaper_order
 from compiler.analysis.scatter_dims import scatter_dims
 from compiler.analysis.tiled_layout import byte_size, memory_space
 from compiler.analysis.trip_count import trip_count
-from compiler.analysis.turn_work import look_ups, turn_work
+from compiler.analysis.turn_work import LookUp, look_ups, turn_chains, turn_work
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait, with_any, with_trait
 from compiler.hlo.origins import inside
@@ -73,15 +73,21 @@ def _loop(instr: HloInstruction) -> Iterator[OperationFacts]:
     """The loop that a kernel is."""
     if instr.opcode == "while":
         state = max(leaves(instr.shape), key=lambda shape: shape.byte_count)
-        work = turn_work(instr)
-        dims = (trip_count(instr) or 0, work.total, work.free)
+        work, chains = turn_work(instr), turn_chains(instr)
+        dims = (trip_count(instr) or 0, work.total, work.free, chains.test, chains.turn)
         yield OperationFacts(instr.name, instr.opcode, _text(state), dims, marks=marks_of(instr))
+        of_array: dict[HloInstruction, list[LookUp]] = defaultdict(list)
         for found in look_ups(instr):
-            whole = found.array.array
-            sizes = (found.cut.array.element_count, whole.element_count)
-            yield OperationFacts(
-                found.cut.name, found.cut.opcode, _text(whole), sizes, marks=(LOOKED_UP,)
-            )
+            of_array[found.array].append(found)
+        yield from (_looked_up(array.array, found) for array, found in of_array.items())
+
+
+def _looked_up(whole: ArrayShape, found: Sequence[LookUp]) -> OperationFacts:
+    """All that a turn cuts out of an array: many parts, where turns are unrolled."""
+    first = found[0].cut
+    elements = sum(look_up.cut.array.element_count for look_up in found)
+    dims = (elements, whole.element_count, len(found))
+    return OperationFacts(first.name, first.opcode, _text(whole), dims, marks=(LOOKED_UP,))
 
 
 def _array(shape: ArrayShape) -> ArrayFacts:

@@ -1,4 +1,5 @@
-"""What a turn of a loop computes on elements, and how much of it waits for no turn before: for advice."""
+"""What a turn of a loop computes on elements, how much of it waits for no turn before, and how long its test
+is: for advice."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from compiler.analysis.kernel_work import operations
 from compiler.analysis.loop_invariants import invariant_elements, is_invariant
 from compiler.analysis.trip_count import is_counter
 from compiler.hlo.ir import HloComputation, HloInstruction
-from compiler.hlo.opcodes import Trait, with_trait
+from compiler.hlo.opcodes import OPCODES, Trait, with_trait
 from compiler.hlo.origins import inside
 from compiler.hlo.shape import ArrayShape
 
@@ -30,6 +31,36 @@ class TurnWork:
 
     total: int
     free: int
+
+
+@dataclass(frozen=True)
+class TurnChains:
+    """Operations that wait for each other, one after another: of the test of a loop's end, and of a turn with
+    it."""
+
+    test: int
+    turn: int
+
+
+def turn_chains(loop: HloInstruction) -> TurnChains:
+    """The longest chains of a ``while``; none of a test where a turn has loops of its own: they take most."""
+    test = _longest_chain(loop.condition)
+    is_nested = any(node.opcode == "while" for node in (*loop.body, *inside(loop)))
+    return TurnChains(0 if is_nested else test, test + _longest_chain(loop.body))
+
+
+def _longest_chain(computation: HloComputation) -> int:
+    """Operations of the longest chain, in fusions and branches too; what only moves elements is none."""
+    depths: dict[HloInstruction, int] = {}
+    for node in computation:
+        called = () if _computes(node) else node.called_computations()
+        own = max(map(_longest_chain, called), default=int(_computes(node)))
+        depths[node] = max((depths[o] for o in node.operands), default=0) + own
+    return max(depths.values(), default=0)
+
+
+def _computes(node: HloInstruction) -> bool:
+    return OPCODES[node.opcode].has(Trait.CONTRACTION) or operations(node) > 0
 
 
 def turn_work(loop: HloInstruction) -> TurnWork:

@@ -55,10 +55,11 @@ class OperationFacts:
     that is cheaper in another order has a second row, of the shape that lies between the two products, with
     the multiply-adds of both as stated and in that order. What goes row by row (gather, scatter) has the
     rows, the elements of each, and the rows of the table; a sort its lines and the elements of each; a loop
-    that is a kernel its trips (0: not known), the operations on elements of a turn, and those of them that
-    wait for no turn before, and a row for each array that its turns look up, of that array's shape, with
-    the elements of a part and of all; what moves elements (transpose, ..) how many. `marks` are of those
-    above.
+    that is a kernel its trips (0: not known), the operations on elements of a turn, those of them that
+    wait for no turn before, and the operations one after another of its test and of a turn with it, and
+    a row for each array that its turns look up, of that array's shape, with the elements that a turn
+    takes, those of all, and the parts that a turn takes; what moves elements (transpose, ..) how many.
+    `marks` are of those above.
     """
 
     source: str

@@ -104,6 +104,31 @@ def test_many_small_kernels_are_one_piece_of_advice() -> None:
     assert [a.rule for a in _estimate(_chain(1)).advice].count("launches") <= 1
 
 
+def test_large_kernels_are_none_of_many_small_ones() -> None:
+    """Their launch stays; what would be put together are the small ones alone."""
+    small = "f32[8,128]"
+    dots = "\n".join(
+        f"  d{n} = {small} dot(s{n}, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"
+        f"\n  s{n + 1} = {small} sort(d{n}), dimensions={{1}}, to_apply=lt"
+        for n in range(3)
+    )
+    report = _estimate(f"""HloModule m
+lt {{ a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = pred[] compare(a, b), direction=LT }}
+ENTRY e {{
+  x = f32[1024,1024] parameter(0)
+  s0 = {small} parameter(1)
+  w = f32[128,128] parameter(2)
+  y = f32[1024,1024] dot(x, x), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+{dots}
+  ROOT r = (f32[1024,1024], {small}) tuple(y, s3)
+}}""")
+    advice = _of(report, "launches")
+    large = max(report.kernels, key=lambda kernel: kernel.cycles)
+    assert large.name not in advice.kernels and len(advice.kernels) >= 2
+    launches = report.causes["launch"] / len(report.kernels)
+    assert advice.saved_cycles == pytest.approx(launches * (len(advice.kernels) - 1))
+
+
 def _lookup(table: int, rows: int, width: int) -> str:
     return f"""HloModule m
 ENTRY e {{
@@ -118,8 +143,12 @@ def test_rows_that_are_looked_up_one_by_one() -> None:
     large = _of(_estimate(_lookup(500_000, 2048, 32)), "rows")
     assert "gather of 2,048 rows of 32 elements" in large.why
     assert "wider rows" in large.remedy
-    wide = _of(_estimate(_lookup(500_000, 2048, 256)), "rows")
-    assert "each once" in wide.remedy
+    wide = _of(_estimate(_lookup(500_000, 100_000, 256)), "rows")
+    assert "each once" in wide.remedy and "loop" not in wide.remedy
+    few = _estimate(_lookup(500_000, 1024, 256))
+    assert "rows" not in {a.rule for a in few.advice}, (
+        "sorted indices cost more than half of the rows"
+    )
     assert not large.places, "the model has neither lines nor names"
     assert large.kernels
 
@@ -279,7 +308,7 @@ def test_what_waits_for_no_turn_before_belongs_outside_of_a_loop() -> None:
         .replace("  n = f32[1", "  f = f32[1,256] tanh(m)\n  n = f32[1")
     )
     facts = [_loop_facts(text) for text in (free, bound)]
-    assert [total for _, total, _ in facts] == [facts[0][1]] * 2
+    assert [loop[1] for loop in facts] == [facts[0][1]] * 2
     assert facts[0][2] > 0.6 * facts[0][1] and facts[1][2] < 0.01 * facts[1][1]
 
 
@@ -287,6 +316,49 @@ def _loop_facts(text: str) -> tuple[int, ...]:
     facts = kernel_facts(compile(text).program.metadata).values()
     (loop,) = (o for kernel in facts for o in kernel.operations if o.opcode == "while")
     return loop.dims
+
+
+def _until_it_stays(steps: int) -> str:
+    """Steps of a recurrence in each turn, until its state is small; each needs the size of the one before."""
+    x, state = "f32[8,128]", "(f32[8,128], f32[128,128], f32[])"
+    step = "\n".join(
+        f"  p{n} = {x} dot(x{n}, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"
+        f"\n  b{n} = {x} broadcast(r{n}), dimensions={{}}\n  q{n} = {x} multiply(p{n}, b{n})"
+        f"\n  x{n + 1} = {x} tanh(q{n})\n  a{n} = {x} multiply(x{n + 1}, x{n + 1})"
+        f"\n  r{n + 1} = f32[] reduce(a{n}, z), dimensions={{0,1}}, to_apply=add"
+        for n in range(steps)
+    )
+    return f"""HloModule m
+add {{ a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }}
+body {{ s = {state} parameter(0)
+  x0 = {x} get-tuple-element(s), index=0
+  w = f32[128,128] get-tuple-element(s), index=1
+  r0 = f32[] get-tuple-element(s), index=2
+  z = f32[] constant(0)
+{step}
+  ROOT t = {state} tuple(x{steps}, w, r{steps}) }}
+test {{ s = {state} parameter(0)
+  r = f32[] get-tuple-element(s), index=2
+  q = f32[] sqrt(r)
+  e = f32[] constant(0.001)
+  ROOT c = pred[] compare(q, e), direction=GT }}
+ENTRY e {{ x = {x} parameter(0)
+  w = f32[128,128] parameter(1)
+  o = f32[] constant(1)
+  i = {state} tuple(x, w, o)
+  l = {state} while(i), condition=test, body=body,
+    metadata={{op_name="f/while"}}
+  ROOT y = {x} get-tuple-element(l), index=0 }}
+"""
+
+
+def test_several_steps_in_a_turn_save_tests_alone() -> None:
+    """What steps wait for among themselves stays."""
+    one = compile(_until_it_stays(1)).estimate(trips=60)
+    four = compile(_until_it_stays(4)).estimate(trips=15)
+    advice = _of(one, "turns")
+    assert "say 4" in advice.remedy and "depend on data" in advice.why
+    assert advice.saved_cycles == pytest.approx(one.cycles - four.cycles, rel=0.3)
 
 
 _BRANCHES_WITHOUT_OPERANDS = """HloModule m

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from runtime.advice import Advice
+from runtime.advice_loops import fetches
+from runtime.advice_site import SiteFacts
 from runtime.api import compile
 from runtime.report import Report
+from tpu_sim.isa.causes import Cause
+from tpu_sim.isa.chips import load_chip
+from tpu_sim.isa.kernel_facts import kernel_facts
 
 ADD = "add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }"
 
@@ -205,10 +212,17 @@ ENTRY e {
 
 
 def test_lookups_turn_by_turn_are_told_of_one_before_the_loop() -> None:
-    report = _estimate(LOOKUPS)
-    first = report.advice[0]
-    assert first.rule == "fetches of turns" and "x[ids]" in first.remedy
-    assert 0.5 * report.cycles < first.saved_cycles < report.cycles
+    """Were a turn's row a transfer of its own; places that vectors make come to the scalar unit without."""
+    executable = compile(LOOKUPS)
+    report = executable.estimate()
+    assert "fetches of turns" not in _rules(report)
+    loop = next(kernel for kernel in report.kernels if kernel.name == "loop")
+    facts = kernel_facts(executable.program.metadata)["loop"]
+    waits = 700 * 1024
+    waiting = replace(loop, causes={**loop.causes, Cause.DMA_IN.label: waits})
+    found = fetches(SiteFacts(waiting, facts, load_chip("v5e"), 0))
+    assert found is not None and "x[ids]" in found.remedy and "1,024 turns" in found.why
+    assert 0.9 * waits < found.saved < 1.01 * waits
 
 
 def test_a_table_that_comes_whole_for_a_few_of_its_rows_is_named() -> None:
@@ -220,6 +234,69 @@ def test_a_table_that_comes_whole_for_a_few_of_its_rows_is_named() -> None:
     assert "x[ids]" in table.remedy and "needed bytes" not in advice
     by_turn = text.replace("reshape(whole)", "copy(i)")
     assert "looked-up tables" not in _rules(_estimate(by_turn))
+
+
+def test_all_parts_that_an_unrolled_turn_looks_up_are_counted() -> None:
+    text = LOOKUPS.replace("f32[1024,256]", "f32[50000,256]")
+    more = """second = s32[] add(place, place)
+  row2 = f32[1,256] dynamic-slice(rows, second, zero), dynamic_slice_sizes={1,256}
+  flat2 = f32[256] reshape(row2)
+  both = f32[256] multiply(flat, flat2)
+  more = f32[256] add(sum, both)"""
+    report = _estimate(text.replace("more = f32[256] add(sum, flat)", more))
+    table = _rules(report)["looked-up tables"]
+    assert "2,048 parts" in table.why and "2.1 MB" in table.why
+
+
+def _rows_by_turn(turns: int) -> str:
+    """64 rows of a table in HBM are looked up in each turn."""
+    state = f"(s32[], s32[{turns},64], f32[500000,256], f32[{turns},64,256])"
+    names = ("i", "ids", "x", "y")
+    shapes = state[1:-1].split(", ")
+    parts = "\n".join(
+        f"  {name} = {shape} get-tuple-element(s), index={at}"
+        for at, (name, shape) in enumerate(zip(names, shapes, strict=True))
+    )
+    rows = "f32[1,64,256]"
+    return f"""HloModule m
+body {{ s = {state} parameter(0)
+{parts}
+  zero = s32[] constant(0)
+  one = s32[] constant(1)
+  cut = s32[1,64] dynamic-slice(ids, i, zero), dynamic_slice_sizes={{1,64}}
+  at = s32[64,1] reshape(cut)
+  g = f32[64,256] gather(x, at), offset_dims={{1}}, collapsed_slice_dims={{0}},
+    start_index_map={{0}}, index_vector_dim=1, slice_sizes={{1,256}}
+  f = {rows} reshape(g)
+  z = {shapes[3]} dynamic-update-slice(y, f, i, zero, zero)
+  j = s32[] add(i, one)
+  ROOT t = {state} tuple(j, ids, x, z) }}
+test {{ s = {state} parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  n = s32[] constant({turns})
+  ROOT c = pred[] compare(i, n), direction=LT }}
+ENTRY e {{ ids = {shapes[1]} parameter(0)
+  x = {shapes[2]} parameter(1)
+  y = {shapes[3]} parameter(2)
+  zero = s32[] constant(0)
+  s = {state} tuple(zero, ids, x, y)
+  w = {state} while(s), condition=test, body=body
+  ROOT r = {shapes[3]} get-tuple-element(w), index=3 }}"""
+
+
+def test_only_what_is_in_a_loop_is_told_of_one_outside() -> None:
+    alone = _rules(
+        _estimate(
+            _entry("""x = f32[64,4096] parameter(0)
+  i = s32[64,4096,1] parameter(1)
+  ROOT r = f32[64,4096] gather(x, i), offset_dims={}, collapsed_slice_dims={1},
+    operand_batching_dims={0}, start_indices_batching_dims={0}, start_index_map={1},
+    index_vector_dim=2, slice_sizes={1,1}""")
+        )
+    )["rows"].remedy
+    assert "an index for a whole row" in alone and "loop" not in alone
+    by_turn = _rules(_estimate(_rows_by_turn(40)))["rows"]
+    assert by_turn.remedy.endswith("one gather of all that steps need, outside of the loop")
 
 
 def test_a_linked_list_is_a_table_that_turns_look_up() -> None:
