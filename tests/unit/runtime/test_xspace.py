@@ -232,7 +232,7 @@ def test_what_the_memory_viewer_adds_up_is_what_the_program_needs(model: str) ->
 
 
 def test_a_temporary_lives_from_its_call_to_the_last_that_takes_it() -> None:
-    program = compile(EXAMPLES / "mlp_train_full.hlo").program
+    program = compile(EXAMPLES / "mlp.hlo", target="v5e{vmem=1MiB}").program
     sites, found = lives(program)
     (temp,) = (life for life in found if life.buffer.kind == "temp")
     assert sites[temp.first] == temp.buffer.name and temp.first < temp.last < len(sites)
