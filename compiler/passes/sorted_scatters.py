@@ -40,7 +40,8 @@ from tpu_sim.isa.geometry import LANES
 _BLOCK_SHARE = 0.25  # of VMEM that a block of the table takes
 _COPIED_SHARE = 0.1  # where it comes from HBM, and lies there beside the result
 _GAIN = 0.75  # of its cycles that a scatter must come down to
-_FEW_LANES = 16  # of a row; where a table of fewer fits VMEM, rows lie along their numbers
+_MOSTLY_PADDING = 16
+"""Lanes of a row that goes by elements, unsorted, where VMEM holds the table with rows along lanes."""
 _MOST_LANES = 1024
 """Eight registers a row: wider rows are added at full speed one by one (assumed)."""
 _FEWEST = 4096  # updates
@@ -71,7 +72,7 @@ def _pays(d: ScatterDims, chip: Chip) -> bool:
     dims, count = d.operand.array.dims, math.prod(d.updates.array.dims[i] for i in d.batch_dims)
     if not 1 < dims[-1] <= _MOST_LANES or count < _FEWEST:
         return False
-    if dims[-1] <= _FEW_LANES and goes_by_elements(d, chip.vmem_bytes):
+    if dims[-1] <= _MOSTLY_PADDING and goes_by_elements(d, chip.vmem_bytes):
         return False
     batches = dims[0] if d.operand_batch else 1
     tiles = -(-dims[-1] // LANES)

@@ -45,9 +45,8 @@ class QuickTable(IntEnum):
     RESULTS = QUICK_WORDS + 1
     COPIES_IN = QUICK_WORDS + 2
     COPIES_OUT = QUICK_WORDS + 3
-    HANDED_OUT = (
-        QUICK_WORDS + 4
-    )  # whether the last call has results that PJRT may not have heard of
+    HANDED_OUT = QUICK_WORDS + 4
+    """Whether the last call has results that PJRT may not have heard of."""
     FIRST = QUICK_WORDS + 5
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from compiler.analysis import vmem_shares
 from compiler.analysis.code_costs import IndexedCosts, OrderCosts
 from compiler.analysis.gather_dims import HELD_SHARE, GatherDims, gather_dims
 from compiler.analysis.kernel_vmem import VREG_TILE_BYTES
@@ -40,8 +41,10 @@ _COPIES_ROOM = 0.75
 """The same for a large result, which leaves little room for tables: times VMEM over the result."""
 _PART_BUFFERS = 3
 """Times a part of its result that a scatter of elements holds in VMEM, at least; once less in one part."""
-_PARTS_SHARE, _CHUNK_SHARE = 0.72, 0.12
-"""Of VMEM that these, and the updates of 1024 index vectors, may take."""
+_PARTS_SHARE = 0.96 * vmem_shares.SCATTERED_ELEMENTS
+"""Of VMEM that these may take: what `element_cut` lets them, less rows of guards and of updates."""
+_CHUNK_SHARE = 0.12
+"""Of VMEM that the updates of 1024 index vectors may take."""
 
 
 def is_indexed(instr: Instr) -> bool:

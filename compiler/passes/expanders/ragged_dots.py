@@ -49,13 +49,12 @@ def by_blocks(instr: Instr) -> Instr | None:
         return None
     e = Emitter.at(instr)
     tables = _visits(e, e.cast(sizes, S32), count, rows, visits)
-    made = (
-        _Product(instr, ragged, rows).summed if is_summed else _Product(instr, ragged, rows).rows_of
-    )
+    product = _Product(instr, ragged, rows)
     total_type = sum_type(instr.array.dtype) if is_summed else instr.array.dtype
     total = e.full(total_type, instr.array.dims, 0)
     state = [lhs, rhs, tables.groups, tables.blocks, tables.starts, tables.stops, total]
-    return e.cast(e.loop(visits, state, made)[-1], instr.array.dtype)
+    step = product.summed if is_summed else product.rows_of
+    return e.cast(e.loop(visits, state, step)[-1], instr.array.dtype)
 
 
 def _block_rows(count: int, groups: int) -> int:
@@ -75,10 +74,11 @@ class _Visits:
 
 
 def _visits(e: Emitter, sizes: Instr, count: int, rows: int, visits: int) -> _Visits:
+    """The tables of so many visits: `sizes` are those of the groups, of `count` rows in blocks of `rows`."""
     groups = sizes.array.dims[0]
-    most = e.like(sizes, count)
-    stops = e.minimum(running_sum(e, sizes), most)
-    starts = e.minimum(e.subtract(running_sum(e, sizes), sizes), most)
+    most, all_before = e.like(sizes, count), running_sum(e, sizes)
+    stops = e.minimum(all_before, most)
+    starts = e.minimum(e.subtract(all_before, sizes), most)
     size = e.like(sizes, rows)
     first = e.divide(starts, size)
     last = e.divide(e.subtract(stops, e.like(stops, 1)), size)
@@ -123,7 +123,9 @@ class _Product:
         contracting = tuple(d - (d > dim) for d in self.instr.rhs_contracting_dims)
         shape = total.array.with_dims(())
         attrs = self._attributes() | {"rhs_contracting_dims": contracting}
-        product = b.instruction("dot", (self._block(b, left, self.ragged, at), other), attrs, shape)
+        product = b.instruction(
+            "dot", (_cut(b, left, self.ragged, at, self.rows), other), attrs, shape
+        )
         mask = b.broadcast(inside, product.array.dims, (0,))
         old = _cut(b, total, 0, at, self.rows)
         changed = b.dynamic_update_slice(
@@ -138,7 +140,7 @@ class _Product:
         (paired,) = self.instr.rhs_contracting_dims
         sides: list[Instr] = []
         for array, dim in ((left, self.ragged), (right, paired)):
-            block = self._block(b, array, dim, at)
+            block = _cut(b, array, dim, at, self.rows)
             mask = b.broadcast(inside, block.array.dims, (dim,))
             sides.append(b.select(mask, block, b.like(block, 0)))
         product = b.instruction("dot", sides, self._attributes(), total.array.with_dims(()))
@@ -166,9 +168,6 @@ class _Product:
         )
         return group, at, inside
 
-    def _block(self, b: Emitter, array: Instr, dim: int, at: Instr) -> Instr:
-        return _cut(b, array, dim, at, self.rows)
-
     def _attributes(self) -> dict[str, object]:
         kept = ("lhs_contracting_dims", "rhs_contracting_dims", "operand_precision", "algorithm")
         return {name: self.instr.attrs[name] for name in kept if name in self.instr.attrs}
@@ -186,6 +185,7 @@ def running_sum(e: Emitter, values: Instr) -> Instr:
 
 
 def _cut(b: Emitter, array: Instr, dim: int, at: Instr, size: int) -> Instr:
+    """`size` elements of one dimension from `at` on, all of the others."""
     zero = b.constant(S32, 0)
     starts = [at if d == dim else zero for d in range(array.array.rank)]
     sizes = tuple(size if d == dim else n for d, n in enumerate(array.array.dims))
