@@ -31,7 +31,9 @@ def _planned(opcode: str, *names: str) -> Maker:
 
 
 def _turned_dot(g: Generator) -> HloModule:
-    """A dot, perhaps under a transpose."""
+    """A dot, perhaps under a transpose, or one whose right side lies in parts."""
+    if g.chance(0.3):
+        return texts.dot_of_parts(g, g.dtype(("f32", "s32")).name)
     wanted = Wanted(g.dtype(("f32", "s32", "u8")), g.dims(1, 4, 400))
     if g.chance(0.5):
         return g.finish(g.by_opcode("dot", wanted, 1))

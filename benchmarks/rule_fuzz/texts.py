@@ -440,3 +440,32 @@ def large_dot(g: Generator, dtype: str, precision: str = "") -> HloModule:
     made = dtype if is_float else g.choose((dtype, "s32"))
     dims = "lhs_contracting_dims={1}, rhs_contracting_dims={0}" + precision
     return t.module(f"{shape(made, (m, n))} dot({', '.join(names)}), {dims}")
+
+
+def dot_of_parts(g: Generator, dtype: str) -> HloModule:
+    """A product with a right side of several free dimensions, perhaps around those that are contracted: the
+    last one fills most of its tiles of lanes, or few of them, or all."""
+    t = Text(g)
+    batch, parts = (
+        tuple(g.choose((1, 2, 3)) for _ in range(g.choose((0, 1, 2)))) for _ in range(2)
+    )
+    rows, summed = (tuple(g.choose((1, 2, 5)) for _ in range(g.choose((1, 2)))) for _ in range(2))
+    lanes = (g.choose((40, 100, 128, 250)),)
+    left = t.input(dtype, batch + rows + summed, edges=0.0)
+    right = t.input(dtype, batch + parts + summed + lanes, edges=0.0)
+    first, places = len(batch), range(len(summed))
+    dims = {
+        "lhs_batch_dims": range(first),
+        "rhs_batch_dims": range(first),
+        "lhs_contracting_dims": [first + len(rows) + i for i in places],
+        "rhs_contracting_dims": [first + len(parts) + i for i in places],
+    }
+    listed = ", ".join(f"{name}={{{','.join(map(str, d))}}}" for name, d in dims.items())
+    made = batch + rows + parts + lanes
+    dot = f"{shape(dtype, made)} dot({left}, {right}), {listed}"
+    if g.chance(0.5):
+        return t.module(dot)
+    order = g.permutation(len(made))
+    t.lines.append(f"%dot = {dot}")
+    turned = shape(dtype, tuple(made[d] for d in order))
+    return t.module(f"{turned} transpose(%dot), dimensions={{{','.join(map(str, order))}}}")

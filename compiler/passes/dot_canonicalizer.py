@@ -1,7 +1,7 @@
 """Dot canonicalizer: all dots become ``[B.., M, K] x [B.., K, N] -> [B.., M, N]``.
 
 The right side may also be ``[B.., N, K]``. Transposes and reshapes around it bring operands
-and result into that form; they are index arithmetic of the fused dot, not copies. Six
+and result into that form; they are index arithmetic of the fused dot, not copies. Seven
 choices are made here:
 
 - a transpose that is the result's only user is absorbed when batch dimensions stay in front
@@ -13,6 +13,9 @@ choices are made here:
 - the sides are swapped when that leaves the MXU less to transpose (`_is_better_swapped`): the left
   side is read along K, so one that lies the other way goes through the transpose unit;
 - the right side is ``[K, N]`` or ``[N, K]``, whichever needs no transpose;
+- free dimensions of the right side that lie before K, where the one that lies along the lanes fills no whole
+  tiles, are batch dimensions, for each of which the left side is the same: of weights of 64 experts
+  ``[64, 2048, 704]`` the columns ``[2048, 64 * 704]`` would be put together from parts of two tiles each;
 - where several contracted dimensions become K, one that lies along the lanes of both sides gets zeros up to a
   whole tile: ``[27, 28, 28, 400] x [32, 28, 28, 400]`` has K = 28 * 28 * 512.
 
@@ -45,7 +48,7 @@ _LEAST_ROWS = 1024
 _LEAST_GAIN = 1.9
 """How many times smaller an array must be with rows along the lanes."""
 _MOST_MORE = 1.34
-"""How many times as long a contraction may be with lanes of zeros."""
+"""How many times as long a contraction, or rows of a part of the result, may be with lanes of nothing."""
 _MOST_FILLED = 0.4
 """Of the lanes, what features may fill: arrays of 64 lose more by being turned than they waste."""
 
@@ -234,7 +237,7 @@ def _canonicalize(dot: HloInstruction) -> None:
             return
     if right.size(right.free) == 1 and left.size(left.free) != 1:
         left, right, is_swapped = right, left, not is_swapped
-    made = _emit_dot(dot, left, right)
+    made = _emit_by_parts(dot, left, right)
     if is_swapped and has_choice(made):
         made.attrs["backend_config"] = transposed_request(dot, right.size(right.free))
     replace(result, _turned(made, dot) if is_turned else make.reshape(made, result.array.dims))
@@ -349,6 +352,57 @@ def _lies_along_k(side: DotSide) -> bool:
     dims = inner.operand.array.dims
     large = [d for d in range(len(dims)) if dims[d] != 1]
     return bool(large) and large[-1] in inner.contracting
+
+
+def _emit_by_parts(dot: HloInstruction, left: DotSide, right: DotSide) -> HloInstruction:
+    """The canonical dot of two sides, free dimensions of the right one that it cannot merge with its last
+    one without moving lanes made batch dimensions: then dimensions are the batch, the left side's free
+    ones and the right side's, as given."""
+    inner = _through_transpose(right)
+    count = len(inner.free) - 1
+    parts, lanes = inner.free[:count], inner.free[count:]
+    dims = inner.operand.array.dims
+    if not _is_split_by_tiles(inner, parts, lanes) or has_choice(dot) or left.size(left.free) == 1:
+        return _emit_dot(dot, left, right)
+    batch, sizes = len(left.batch), tuple(dims[d] for d in parts)
+    operand = left.operand.array.dims
+    repeated = make.broadcast(
+        left.operand, sizes + operand, tuple(range(count, count + len(operand)))
+    )
+    batch_dims, free, contracting = (
+        tuple(d + count for d in roles) for roles in (left.batch, left.free, left.contracting)
+    )
+    wide = DotSide(repeated, batch_dims + tuple(range(count)), free, contracting)
+    made = _emit_dot(dot, wide, replace_fields(inner, batch=inner.batch + parts, free=lanes))
+    lead = tuple(operand[d] for d in left.batch)
+    rows = tuple(operand[d] for d in left.free)
+    apart = make.reshape(made, (*lead, *sizes, *rows, dims[lanes[0]]))
+    first = batch + count
+    order = (
+        *range(batch),
+        *range(first, first + len(rows)),
+        *range(batch, first),
+        first + len(rows),
+    )
+    return make.transpose(apart, order)
+
+
+def _is_split_by_tiles(right: DotSide, parts: Dims, lanes: Dims) -> bool:
+    """Whether a right side lies as ``[B.., parts.., K, lanes]``, its last dimension no whole tiles of lanes
+    and not much less, so that merging the free ones would move nearly all its elements along the lanes."""
+    dims = right.operand.array.dims
+    if (
+        not parts
+        or not right.contracting
+        or right.size(parts) == 1
+        or right.size(right.contracting) == 1
+    ):
+        return False
+    size = dims[lanes[0]]
+    filled = _rounded(size, LANES)
+    if size == filled or filled > _MOST_MORE * size:
+        return False
+    return right.is_ordered(right.batch + parts + right.contracting + lanes)
 
 
 def _emit_dot(dot: HloInstruction, left: DotSide, right: DotSide) -> HloInstruction:
