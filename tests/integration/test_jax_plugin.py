@@ -74,6 +74,21 @@ def test_a_platform_nobody_asked_for_says_how_to_ask() -> None:
     assert "JAX_PLATFORMS=tpuc" in done.stderr
 
 
+@pytest.mark.parametrize("platforms", ["tpu", "tpuc", "tpuc,cpu", "cpu,tpu"])
+def test_programs_that_say_tpu_get_the_devices_of_tpuc(platforms: str) -> None:
+    code = "import jax; print(jax.devices('tpu') == jax.devices('tpuc'), jax.devices('cpu')[0].platform)"
+    done = run("-c", code, JAX_PLATFORMS=platforms)
+    assert done.stdout.split() == ["True", "cpu"], done.stderr
+
+
+def test_the_name_of_real_tpus_is_left_to_their_library(tmp_path: Path) -> None:
+    (tmp_path / "libtpu.py").write_text("def get_library_path(): return '/nowhere/libtpu.so'\n")
+    path = f"{ROOT}:{site()}:{tmp_path}"
+    done = run("-c", "import jax; print(jax.devices()); jax.devices('tpu')", PYTHONPATH=path)
+    assert done.stdout.startswith("[TpuDevice(id=0")
+    assert "Unknown backend tpu." in done.stderr.splitlines()[-1]
+
+
 def test_a_wrong_target_is_one_sentence() -> None:
     done = run("-c", "import jax; jax.devices()", TPUC_TARGET="v9")
     assert done.returncode == 1
