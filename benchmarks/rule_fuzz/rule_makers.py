@@ -58,6 +58,19 @@ def _update_of_neighbours(g: Generator) -> HloInstruction:
     return g.emit("dynamic-update-slice", (source, update, *starts))
 
 
+def _sum_with_updates(g: Generator) -> HloInstruction:
+    """A sum of an array and small updates of zeros, at places that are data."""
+    wanted = Wanted(g.dtype(), (g.integer(24, 30), g.integer(43, 50)))
+    total = g.value(wanted)
+    for _ in range(g.integer(1, 2)):
+        sizes = tuple(g.integer(1, n // 4) for n in wanted.dims)
+        update = g.value(wanted.like(sizes))
+        starts = [g.parameter(Wanted(S32, ())) for _ in sizes]
+        placed = g.emit("dynamic-update-slice", (g.splat(wanted, 0), update, *starts))
+        total = g.emit("add", (placed, total) if g.chance(0.5) else (total, placed))
+    return total
+
+
 def _split_parts(g: Generator) -> HloInstruction:
     """A concatenate of reshapes that split the dimensions before and after its own."""
     dtype = g.dtype()
@@ -394,6 +407,7 @@ MAKERS: dict[str, Maker] = {
     "gather-at-known-places": gather_at_known_places,
     "scatter-at-known-places": scatter_at_known_places,
     "update-of-its-own-neighbours": _update_of_neighbours,
+    "sum-with-placed-updates": _sum_with_updates,
     "sink-reshape-through-window": _split_pool,
     "sink-reshape-through-selection": _split_selection,
     "merge-gathered-windows": _gather_of_split_rows,

@@ -164,9 +164,15 @@ def _is_turned_into_columns(joined: HloInstruction) -> bool:
 
 
 def _depth_dim(dot: HloInstruction) -> IterationDim:
-    """K, which the grid may cut; where whole rows of it are short, only if they do not fit."""
+    """K, which the grid may cut; where whole rows of it are short, only if they do not fit.
+
+    A last block may end after it: what lies there is 0 in operands that are made ready.
+    """
     depth = dot.operands[0].array.dims[-1]
-    return IterationDim(depth, LANES, parallel=False, better_whole=depth < _LONG_DEPTH)
+    is_short = depth < _LONG_DEPTH
+    return IterationDim(
+        depth, LANES, parallel=False, better_whole=is_short, open_ended=not is_short
+    )
 
 
 def _dims(

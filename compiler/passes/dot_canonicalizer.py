@@ -49,6 +49,11 @@ _LEAST_GAIN = 1.9
 """How many times smaller an array must be with rows along the lanes."""
 _MOST_MORE = 1.34
 """How many times as long a contraction, or rows of a part of the result, may be with lanes of nothing."""
+_MOST_MORE_LONG = 2.0
+"""The same for one of more columns than a stage has code of its own for: there each register that is put
+together takes tens of cycles, more than the MXU takes for zeros."""
+_OWN_COLUMNS = 64
+"""Columns of tiles that have code of their own (`_MOST_COPIES` of the vector stages)."""
 _MOST_FILLED = 0.4
 """Of the lanes, what features may fill: arrays of 64 lose more by being turned than they waste."""
 
@@ -444,7 +449,9 @@ def _with_whole_lanes(
         return sides
     size = left.size(left.contracting[-1:])
     filled = _rounded(size, LANES)
-    if size == filled or filled > _MOST_MORE * size or not all(map(_ends_with_k, sides)):
+    columns = left.size(left.contracting[:-1]) * filled // LANES
+    most = _MOST_MORE if columns <= _OWN_COLUMNS else _MOST_MORE_LONG
+    if size == filled or filled > most * size or not all(map(_ends_with_k, sides)):
         return sides
     e = Emitter.at(dot)
     made = [

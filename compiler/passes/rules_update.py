@@ -1,21 +1,32 @@
-"""Laws of dynamic-update-slice: an update that is made of what it overwrites.
+"""Laws of dynamic-update-slice: an update that is made of what it overwrites, and one that is added.
 
 A stencil writes the inner part of an array from its neighbourhood. As an update it would be
 computed into memory of its own and then be moved; as a select it is one pass over the array.
+
+The gradient of a slice at a computed place is an array of zeros with the slice's gradient in it. A loop
+that adds it to what it has so far would pass over all of it in each turn.
 """
 
 from __future__ import annotations
 
 from compiler.hlo.dtypes import PRED
 from compiler.hlo.ir import HloInstruction
+from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.hlo.shape import ArrayShape
 from compiler.passes.fusion_roles import is_index_or_elementwise
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit
-from compiler.rewrite.pattern import Match, Op, clamped_starts
-from compiler.rewrite.rewriter import rule
+from compiler.rewrite.pattern import Match, Op, clamped_starts, equals_exactly, splat_value
+from compiler.rewrite.rewriter import ANY_ORDER, rule
 
 _LEAST_SHARE = 2  # an update of at least one element in so many
+_LEAST_PASS = 8
+"""How many times the elements of all updates an array has from which they are added one by one: each is a
+kernel of its own (assumed)."""
+_LEAST_ELEMENTS = 1024
+"""Of an array that is worth it: a register."""
+_STORES = Trait.TUPLE_ONLY, Trait.CONTROL_FLOW, Trait.TAKES_PART, Trait.UPDATES
+"""What reads an array as it lies, or in part."""
 _MAX_CONE = 64
 """Operations between an array and its update that are looked at: each question walks through them
 (assumed)."""
@@ -58,3 +69,64 @@ def _is_made_of(value: HloInstruction, source: HloInstruction) -> bool:
         if len(seen) > _MAX_CONE:
             return False
     return is_reached
+
+
+# x + dynamic-update-slice(0, u, starts) == dynamic-update-slice(x, dynamic-slice(x, starts) + u, starts)
+@rule("sum-with-placed-updates", Op("add"), freedom=ANY_ORDER)
+def sum_with_placed_updates(instr: HloInstruction, _: Match) -> HloInstruction | None:
+    """Add small updates of zeros where they lie, if nothing else is computed of the sum's elements."""
+    left, right = (_placed(operand) for operand in instr.operands)
+    if not (left or right) or not _is_kept(instr):
+        return None
+    if right:
+        array, updates = instr.operands[0], right
+    else:
+        array, updates = instr.operands[1], left
+    if _is_added(instr) and left and right:
+        return None  # the sum that this is part of has an array to begin with
+    count = instr.array.element_count
+    covered = sum(update.operands[1].array.element_count for update in updates)
+    if count < _LEAST_ELEMENTS or covered * _LEAST_PASS > count:
+        return None
+    for update in updates:
+        array = _added_in_place(instr, array, update)
+    return array
+
+
+def _placed(value: HloInstruction) -> list[HloInstruction]:
+    """The updates of zeros whose sum `value` is, if nothing else reads any of them, else none."""
+    if len(value.users) != 1:
+        return []
+    if value.opcode == "add":
+        left, right = (_placed(operand) for operand in value.operands)
+        return left + right if left and right else []
+    if value.opcode != "dynamic-update-slice":
+        return []
+    start = splat_value(value.operands[0])
+    return [value] if start is not None and equals_exactly(start, 0.0) else []
+
+
+def _is_kept(value: HloInstruction) -> bool:
+    """Whether a sum is stored as it is: handed on, updated, cut, or added to another one that is."""
+    if not value.users:
+        return True  # the root
+    return all(
+        any(map(OPCODES[user.opcode].has, _STORES))
+        or (user.opcode == "add" and any(map(_placed, user.operands)))
+        for user in value.users
+    )
+
+
+def _is_added(value: HloInstruction) -> bool:
+    return any(user.opcode == "add" for user in value.users)
+
+
+def _added_in_place(
+    near: HloInstruction, array: HloInstruction, update: HloInstruction
+) -> HloInstruction:
+    """`array` with the slice of an update of zeros added where it lies."""
+    part, starts = update.operands[1], update.operands[2:]
+    sizes = part.array.dims
+    old = emit(near, "dynamic-slice", part.array, (array, *starts), {"dynamic_slice_sizes": sizes})
+    new = emit(near, "add", part.array, (old, part))
+    return emit(near, "dynamic-update-slice", near.array, (array, new, *starts))

@@ -119,3 +119,27 @@ ENTRY %e (a: {dtype}[24,500], b: {dtype}[{rhs}], c: f32[24,130]) -> f32[24,130] 
     inputs = [normal(0, 24, 500, dtype=kind), normal(1, *dims, dtype=kind), normal(2, 24, 130)]
     run = check_text(text, inputs, precision="default")
     assert run.notes[0].endswith("x4"), "four blocks of K"
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("depth", [530, 640])
+def test_a_last_block_of_k_may_end_after_it(
+    monkeypatch: pytest.MonkeyPatch, dtype: str, transposed: bool, depth: int
+) -> None:
+    """Five tiles of K, a prime, in blocks of three: what the last one has beyond K adds nothing."""
+    monkeypatch.setattr(iteration_space, "_LONG_DEPTH", 256)
+    monkeypatch.setattr(block_shapes, "_DEPTH_LIMITS", (3,))
+    dims = (130, depth) if transposed else (depth, 130)
+    text = f"""HloModule m
+ENTRY %e (a: {dtype}[24,{depth}], b: {dtype}[{dims[0]},{dims[1]}]) -> f32[24,130] {{
+  %a = {dtype}[24,{depth}] parameter(0)
+  %b = {dtype}[{dims[0]},{dims[1]}] parameter(1)
+  ROOT %d = f32[24,130] dot(%a, %b), lhs_contracting_dims={{1}}, rhs_contracting_dims={{{int(transposed)}}}
+}}
+"""
+    kind = "bfloat16" if dtype == "bf16" else "float32"
+    inputs = [normal(0, 24, depth, dtype=kind), normal(1, *dims, dtype=kind)]
+    inputs[0][1, -1] = float("inf")
+    run = check_text(text, inputs, precision="default")
+    assert run.notes[0].endswith("x2"), "two blocks of K"

@@ -304,3 +304,50 @@ ENTRY main {{
         vector = normal(1, *map(int, left.split(",")))
         run = check_text(text, [normal(0, 6, 160, 200), vector])
         assert "dot(" not in opcodes(run) and "32000" not in opcodes(run)
+
+
+@pytest.mark.parametrize("machine", ["numpy", "llvm"])
+def test_updates_of_zeros_are_added_in_place(machine: str) -> None:
+    """The gradient of two slices a turn, at places that meet and that reach outside."""
+    text = """HloModule m
+body {
+  p = (s32[], f32[40,8,128], s32[5,2], f32[5,8,128]) parameter(0)
+  n = s32[] get-tuple-element(p), index=0
+  x = f32[40,8,128] get-tuple-element(p), index=1
+  at = s32[5,2] get-tuple-element(p), index=2
+  u = f32[5,8,128] get-tuple-element(p), index=3
+  zero = s32[] constant(0)
+  one = s32[] constant(1)
+  none = f32[] constant(0)
+  zeros = f32[40,8,128] broadcast(none), dimensions={}
+  now = f32[1,8,128] dynamic-slice(u, n, zero, zero), dynamic_slice_sizes={1,8,128}
+  a = s32[1,1] dynamic-slice(at, n, zero), dynamic_slice_sizes={1,1}
+  b = s32[1,1] dynamic-slice(at, n, one), dynamic_slice_sizes={1,1}
+  i = s32[] reshape(a)
+  j = s32[] reshape(b)
+  first = f32[40,8,128] dynamic-update-slice(zeros, now, i, zero, zero)
+  second = f32[40,8,128] dynamic-update-slice(zeros, now, j, zero, zero)
+  both = f32[40,8,128] add(first, second)
+  sum = f32[40,8,128] add(both, x)
+  next = s32[] add(n, one)
+  ROOT t = (s32[], f32[40,8,128], s32[5,2], f32[5,8,128]) tuple(next, sum, at, u)
+}
+condition {
+  p = (s32[], f32[40,8,128], s32[5,2], f32[5,8,128]) parameter(0)
+  n = s32[] get-tuple-element(p), index=0
+  five = s32[] constant(5)
+  ROOT c = pred[] compare(n, five), direction=LT
+}
+ENTRY main {
+  x = f32[40,8,128] parameter(0)
+  at = s32[5,2] parameter(1)
+  u = f32[5,8,128] parameter(2)
+  zero = s32[] constant(0)
+  t = (s32[], f32[40,8,128], s32[5,2], f32[5,8,128]) tuple(zero, x, at, u)
+  w = (s32[], f32[40,8,128], s32[5,2], f32[5,8,128]) while(t), condition=condition, body=body
+  ROOT r = f32[40,8,128] get-tuple-element(w), index=1
+}
+"""
+    places = np.array([[3, 3], [0, 39], [-5, 50], [3, 7], [8, 3]], np.int32)
+    run = check_text(text, [normal(0, 40, 8, 128), places, normal(2, 5, 8, 128)], machine=machine)
+    assert "f32[40,8,128]{2,1,0} broadcast" not in opcodes(run)
