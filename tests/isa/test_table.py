@@ -8,10 +8,13 @@ import pickle
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tpu_sim.interp.mxu import PASSES
 from tpu_sim.interp.numpy_lanes import NumpyLanes
 from tpu_sim.isa.chips import chip_names, latency_classes, load_chip
-from tpu_sim.isa.instruction import ROWS
+from tpu_sim.isa.encoding import OPCODE_BITS
+from tpu_sim.isa.instruction import ROWS, Slot, define
 from tpu_sim.isa.reference import reference_text
 from tpu_sim.isa.rows.mxu import PASS_FORMATS
 from tpu_sim.isa.semantics import Lanes
@@ -42,6 +45,18 @@ def test_numbers_are_those_that_files_have(is_updating: bool) -> None:
         OPCODES.write_text(json.dumps(golden | table, indent=0) + "\n", encoding="utf-8")
         golden = table
     assert golden == table, "new opcodes? run: pytest tests/isa --update"
+
+
+def test_a_number_that_is_taken_is_refused_with_where_to_look() -> None:
+    with pytest.raises(AssertionError, match=r"share opcode 1 of slot valu; docs/isa\.md"):
+        define("vnew", 1, Slot.VALU, "d:vd a:vs", "valu", "d = a", lambda m, a: a)
+    free = reference_text().split("## Slot `valu`")[1].split("Free opcodes: ")[1].split(".\n")[0]
+    assert free == f"{1 + max(r.opcode for r in ROWS.values() if r.slot is Slot.VALU)} .. 255"
+
+
+def test_numbers_fit_their_field() -> None:
+    for row in ROWS.values():
+        assert 0 < row.opcode < 1 << OPCODE_BITS, row.name
 
 
 def test_meanings_use_primitives_that_are_declared() -> None:

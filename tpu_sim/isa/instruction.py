@@ -309,7 +309,10 @@ def define(
     )  # fmt: skip
     assert name not in ROWS, f"row {name} is defined twice"
     clash = ROW_OF_CODE.get((slot, opcode))
-    assert clash is None, f"rows {clash and clash.name} and {name} share opcode {opcode}"
+    assert clash is None, (
+        f"rows {clash and clash.name} and {name} share opcode {opcode} of slot {slot.value}; "
+        "docs/isa.md says which are free"
+    )
     _check_address(row)
     ROWS[name] = ROW_OF_CODE[slot, opcode] = row
     return row

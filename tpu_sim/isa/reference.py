@@ -91,7 +91,17 @@ def _slot_section(slot: Slot) -> str:
     head = f"## Slot `{slot.value}` (number {list(Slot).index(slot)})\n"
     about = f"\n{inspect.cleandoc(module.__doc__ or '')}\n" if module is not None else ""
     table = _table(["opcode", "form", "meaning", "latency class"], [_row_cells(r) for r in rows])
-    return f"{head}{about}\n{table}"
+    return f"{head}{about}\n{table}\nFree opcodes: {_free_opcodes(rows)}.\n"
+
+
+def _free_opcodes(rows: list[Row]) -> str:
+    """Numbers that no row of a slot has, in runs; 0 is none, so that cleared bytes are no instruction."""
+    taken = {row.opcode for row in rows}
+    free = [number for number in range(1, 1 << encoding.OPCODE_BITS) if number not in taken]
+    starts = [number for number in free if number - 1 not in free]
+    ends = [number for number in free if number + 1 not in free]
+    runs = zip(starts, ends, strict=True)
+    return ", ".join(f"{a}" if a == b else f"{a} .. {b}" for a, b in runs)
 
 
 def _row_cells(row: Row) -> list[str]:

@@ -10,6 +10,7 @@ instruction an instruction came from follows ``@``.
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 import struct
@@ -60,7 +61,9 @@ def parse_instr(text: str) -> Instr:
     name_match = _NAME.match(body)
     row = ROWS.get(name_match.group(1)) if name_match else None
     if name_match is None or row is None:
-        raise AssemblyError(f"unknown instruction in {text.strip()!r}")
+        near = difflib.get_close_matches(name_match.group(1) if name_match else body, ROWS, 3)
+        hint = f"; near: {', '.join(near)}" if near else ""
+        raise AssemblyError(f"unknown instruction in {text.strip()!r}{hint}")
     operand_match = _pattern(row).fullmatch(body[name_match.end() :].strip())
     if operand_match is None:
         want = format_instr(Instr(row, (0,) * len(row.operands)))
