@@ -19,6 +19,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import tpuc
+from benchmarks.stress import hung
 from runtime.queue import RunInterruptedError
 
 Round = Callable[[random.Random], None]
@@ -213,9 +214,10 @@ def fork(pick: random.Random) -> None:
                 raise AssertionError(f"a forked child ended with status {status}")
             return
         time.sleep(0.02)
+    stands = hung.where(child)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    raise AssertionError(f"a forked child hung for {_FORK_SECONDS:g} s")
+    raise AssertionError(f"a forked child hung for {_FORK_SECONDS:g} s at\n{stands}")
 
 
 MAIN_ROUNDS: tuple[Round, ...] = (interrupt, fork)
