@@ -18,7 +18,7 @@ from compiler.hlo.host_types import device_dtype, fitted
 from compiler.hlo.shape import ArrayShape
 from runtime.allocator import Block
 from runtime.arena import Arena
-from runtime.client import Device
+from runtime.client import Device, device_for
 from runtime.memory import Memory
 from runtime.queue import Task
 from runtime.storage import (
@@ -28,6 +28,7 @@ from runtime.storage import (
     write_planes,
 )
 from runtime.transfer import Bytes
+from tpu_sim.isa.chips import Chip
 
 _DISCARDED_BYTES = 1 << 20
 """From this size on, the pages of a new array's block go back to the host when it is given up. Those
@@ -221,6 +222,11 @@ class Array(ArrayMethods):
         if other._buffer is not None:
             self._buffer, self._why_deleted = other._buffer, ""
 
+    def __reduce__(self) -> tuple[Callable[..., Array], tuple[Any, ...]]:
+        """Its values and its chip: pickled or copied it is another array, on a device of that chip."""
+        dtype = self.device_shape.dtype
+        return _placed_again, (self.numpy(), dtype, self.device.chip)
+
     def __array__(
         self, dtype: npt.DTypeLike | None = None, copy: bool | None = None
     ) -> npt.NDArray[np.generic]:
@@ -351,6 +357,10 @@ def device_put(value: npt.ArrayLike, device: Device) -> Array:
     host = np.asarray(value)
     dtype = device_dtype(host.dtype, warns=isinstance(value, np.ndarray))
     return place(fitted(host, dtype), from_numpy(dtype), device)
+
+
+def _placed_again(host: npt.NDArray[np.generic], dtype: DType, chip: Chip) -> Array:
+    return place(host, dtype, device_for(chip))
 
 
 def place(host: npt.NDArray[np.generic], dtype: DType, device: Device) -> Array:

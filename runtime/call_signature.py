@@ -33,9 +33,11 @@ class SignatureKey:
 
     def difference(self, other: SignatureKey) -> str:
         """What made `other` need a program of its own, in a few words."""
-        for mine, theirs in zip(self.statics, other.statics, strict=True):
-            if mine != theirs:
-                return f"static argument {mine[0]!r} was {mine[2]!r}, now {theirs[2]!r}"
+        mine, theirs = ({row[0]: row for row in key.statics} for key in (self, other))
+        for name in sorted({*mine, *theirs}):
+            old, new = mine.get(name), theirs.get(name)
+            if old != new:
+                return f"static argument {name!r} was {_shown(old)}, now {_shown(new)}"
         if (self.names, self.tree) != (other.names, other.tree):
             return "the arguments are nested differently"
         for path, mine_, theirs_ in zip(self._paths(), self.kinds, other.kinds, strict=True):
@@ -65,6 +67,10 @@ def _types(names: Sequence[str], tree: TreeDef, leaves: Sequence[object]) -> lis
     except BadTypeError as error:
         raise BadTypeError(f"{_paths(names, tree)[len(types)]}: {error.message}") from None
     return types
+
+
+def _shown(static: StaticKey | None) -> str:
+    return "not given" if static is None else repr(static[2])
 
 
 def _kind(key: LeafKey) -> str:
@@ -100,18 +106,27 @@ class CallSignature:
         self._positional = _positional_names(self._signature)
         self._order = {name: i for i, name in enumerate(self._signature.parameters)}
         self.static = self.named("static", static, static_positions)
+        others = [p for name, p in self._signature.parameters.items() if name not in self.static]
+        self._dynamic = self._signature.replace(parameters=others)
 
     def bind(
-        self, args: Sequence[object], kwargs: dict[str, object], placement: Placement
+        self,
+        args: Sequence[object],
+        kwargs: dict[str, object],
+        placement: Placement,
+        statics: dict[str, object] | None = None,
     ) -> BoundCall:
         """The arguments of a call, whose leaves lie as `placement` of them says.
 
+        With `statics` those are the static arguments, and `args` and `kwargs` all others.
         Raises TypeError as the function itself would.
         """
-        if not kwargs and len(args) == len(self._positional):
+        if statics is not None:
+            bound = {**self._by_name(self._dynamic, args, kwargs), **statics}
+        elif not kwargs and self._positional and len(args) == len(self._positional):
             bound = dict(zip(self._positional, args, strict=True))
         else:  # defaults stay the function's own affair
-            bound = self._by_name(args, kwargs)
+            bound = self._by_name(self._signature, args, kwargs)
         statics = {k: v for k, v in bound.items() if k in self.static}
         names = tuple(k for k in bound if k not in self.static)
         arguments = tuple(bound[name] for name in names)
@@ -125,9 +140,11 @@ class CallSignature:
         key = SignatureKey(keys, names, tree, kinds, placement(leaves))
         return BoundCall(key, arguments, statics, leaves, types)
 
-    def _by_name(self, args: Sequence[object], kwargs: dict[str, object]) -> dict[str, object]:
+    def _by_name(
+        self, signature: inspect.Signature, args: Sequence[object], kwargs: dict[str, object]
+    ) -> dict[str, object]:
         try:
-            return dict(self._signature.bind(*args, **kwargs).arguments)
+            return dict(signature.bind(*args, **kwargs).arguments)
         except TypeError as error:
             raise TypeError(f"{self}: {error}") from None
 
@@ -169,9 +186,9 @@ def _static_key(name: str, value: object) -> StaticKey:
     return name, type(value), value
 
 
-def _positional_names(signature: inspect.Signature) -> tuple[str, ...]:
-    """The parameters in order if a call that gives them all, without names, binds one to each."""
+def _positional_names(signature: inspect.Signature) -> tuple[str, ...] | None:
+    """The parameters in order if a call that gives them all, without names, binds one to each; else None."""
     parameters = signature.parameters.values()
     if any(p.kind is not p.POSITIONAL_OR_KEYWORD for p in parameters):
-        return ()
+        return None
     return tuple(p.name for p in parameters)

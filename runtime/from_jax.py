@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from tpu_sim.isa.chips import Chip
 
 try:
     import jax
+    from jax.extend.core import jaxpr_as_fun
 except ImportError as error:
     raise ImportError("tpuc.from_jax needs JAX: pip install tpuc[jax]") from error
 
@@ -74,11 +75,37 @@ def from_jax(
 ) -> FromJax:
     """Compile `function`, jitted or not, for arguments like these.
 
-    They are arrays, `jax.ShapeDtypeStruct` or trees of them. JAX lowers as for a TPU and
-    runs nothing. Raises `CompileError` for what tpuc does not compile.
+    Static arguments of a jitted one are given here, and not in calls of the result. The
+    others are arrays, `jax.ShapeDtypeStruct` or trees of them. JAX lowers as for a TPU and runs nothing.
+    Raises `CompileError` for what tpuc does not compile.
     """
-    lower: Any = jax.jit(function, keep_unused=True).trace(*args, **kwargs).lower
-    lowered = lower(lowering_platforms=("tpu",))
+    traced = _traced(function, args, kwargs)
+    lowered: Any = traced.flat.lower(lowering_platforms=("tpu",))
     text = str(lowered.as_text("stablehlo"))
     executable = compile_for(text, target, options=options)
-    return FromJax(executable, text, (lowered.in_tree, lowered.out_tree))
+    return FromJax(executable, text, (traced.in_tree, traced.out_tree))
+
+
+class _Traced(NamedTuple):
+    """A function that JAX traced: of all leaves of its arguments, used or not."""
+
+    flat: Any
+    in_tree: Any
+    out_tree: Any
+
+
+def _traced(
+    function: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
+) -> _Traced:
+    """Only what jitted a function knows its static arguments, so that is asked to trace it first."""
+    given: Any = function if hasattr(function, "trace") else jax.jit(function)
+    first: Any = given.trace(*args, **kwargs)
+    in_tree, out_tree = map(jax.tree.structure, (first.args_info, first.out_info))
+    of_leaves = jaxpr_as_fun(first.jaxpr)
+
+    def flat(*leaves: object) -> object:
+        return of_leaves(*leaves)
+
+    flat.__name__ = flat.__qualname__ = first.fun_name
+    again: Any = jax.jit(flat, keep_unused=True).trace(*first.jaxpr.in_avals)
+    return _Traced(again, in_tree, out_tree)

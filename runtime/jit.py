@@ -89,8 +89,13 @@ class JitFunction:
         (a dataclass, say), or ``self`` be static."""
         return self if instance is None else MethodType(self, instance)
 
-    def _bind(self, args: Sequence[object], kwargs: dict[str, object]) -> BoundCall:
-        return self._signature.bind(args, kwargs, self.shardings.key)
+    def _bind(
+        self,
+        args: Sequence[object],
+        kwargs: dict[str, object],
+        statics: dict[str, object] | None = None,
+    ) -> BoundCall:
+        return self._signature.bind(args, kwargs, self.shardings.key, statics)
 
     def _lowered(self, call: BoundCall) -> Lowered:
         names = call.key.names

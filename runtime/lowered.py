@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -25,12 +26,14 @@ from runtime.sharded_array import ShardedArray
 from runtime.slice_executable import SliceExecutable
 from tpu_sim.jit.translated import DEFAULT_TRIPS
 
-Bind = Callable[[tuple[object, ...], dict[str, object]], BoundCall]
+Bind = Callable[[tuple[object, ...], dict[str, object], dict[str, object] | None], BoundCall]
+"""Arguments by position and by name; static arguments, if those are not among them."""
 _ON_DEVICES = (Array, ShardedArray)
 
 
 class Compiled:
-    """A function compiled for one signature. Call it as the function, with arguments of that one.
+    """A function compiled for one signature. Call it with arguments of that one: as the function, or
+    without the static ones, as in JAX.
 
     `executable` is what runs, leaf by leaf.
     """
@@ -42,16 +45,38 @@ class Compiled:
         self.out_tree = out_tree
         self._bind = bind
         self._key = call.key
+        self._statics = call.statics
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
         """Run it. Raises CompileError for arguments of another signature."""
-        call = self._bind(args, kwargs)
+        call = self._call(args, kwargs)
         if call.key != self._key:
             raise CompileError(
                 f"compiled for another signature: {self._key.difference(call.key)}; call the jitted "
                 "function itself, which compiles for each"
             )
         return self.run(call)
+
+    def _call(self, args: tuple[object, ...], kwargs: dict[str, object]) -> BoundCall:
+        """The call with static arguments where those are given, else without."""
+        short = self._without_statics(args, kwargs)
+        if short is not None and short.key == self._key:
+            return short
+        try:
+            full = self._bind(args, kwargs, None)
+        except (TypeError, CompileError):
+            if short is None:
+                raise
+            return short
+        return full if short is None or full.statics.keys() >= self._statics.keys() else short
+
+    def _without_statics(
+        self, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> BoundCall | None:
+        if self._statics:
+            with suppress(TypeError):
+                return self._bind(args, kwargs, self._statics)
+        return None
 
     def run(self, call: BoundCall) -> Any:
         """Run it on a call that has its signature."""

@@ -11,10 +11,14 @@ import inspect
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
+import numpy as np
+
 from compiler.diagnostics import CompileError
 from compiler.frontends.numpy import custom_rules, derivatives, jacobians, vectorize
 from compiler.frontends.numpy.derivatives import Argnums
+from compiler.frontends.numpy.pytree import flatten, unflatten
 from compiler.frontends.numpy.tracer import Trace, open_trace
+from compiler.hlo.dtypes import from_numpy
 from runtime.jit import JitFunction
 
 Function = Callable[..., Any]
@@ -258,6 +262,29 @@ class custom_jvp(_CustomRule):  # named and used as in JAX
         begun = self._begun.setdefault(_key(known), custom_rules.Begun())
         given = full(self.fun), functools.partial(self._rule, *known), begun, args
         return trace.run("custom_jvp", custom_rules.custom_jvp, given, {})
+
+
+def stop_gradient(x: Any) -> Any:
+    """A tree of arrays as it is, of which every derivative is 0."""
+    leaves, tree = flatten(x)
+    return unflatten(tree, [_held(leaf) if _has_derivative(leaf) else leaf for leaf in leaves])
+
+
+def _has_derivative(leaf: Any) -> bool:
+    if not hasattr(leaf, "dtype"):
+        return isinstance(leaf, float | complex)
+    kind = from_numpy(leaf.dtype)
+    return kind.is_float or kind.is_complex
+
+
+@custom_jvp
+def _held(x: Any) -> Any:
+    return x
+
+
+@_held.defjvp
+def _without_tangent(primals: tuple[Any], _: tuple[Any]) -> tuple[Any, Any]:
+    return _held(primals[0]), np.zeros_like(primals[0])  # held in derivatives of derivatives, too
 
 
 def _key(known: Sequence[Any]) -> Hashable:

@@ -8,5 +8,6 @@ They are named and called as in ``jax.lax``.
 """
 
 from runtime.control import cond, fori_loop, map, scan, switch, while_loop
+from runtime.transforms import stop_gradient
 
-__all__ = ["cond", "fori_loop", "map", "scan", "switch", "while_loop"]
+__all__ = ["cond", "fori_loop", "map", "scan", "stop_gradient", "switch", "while_loop"]

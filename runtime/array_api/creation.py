@@ -162,15 +162,19 @@ def arange(
     start: float, /, stop: float | None = None, step: float = 1, dtype: Any = None, *,
     device: Where = None,
 ) -> Any:  # fmt: skip
-    """Evenly spaced values in ``[start, stop)``, or from 0 to `start` when that is given alone."""
+    """Evenly spaced values in ``[start, stop)``, or from 0 to `start` when that is given alone.
+
+    Raises OverflowError for integers that the element type does not hold.
+    """
     first, last = (0, start) if stop is None else (start, stop)
     is_whole = all(isinstance(n, int | np.integer) for n in (first, last, step))
     want = known_dtype(dtype) or DEFAULTS["integral" if is_whole else "real floating"]
     trace = open_trace()
-    if trace is not None and is_whole and want.kind in "iuf":
-        return trace.run(
-            "arange", rules.counted, (range(int(first), int(last), int(step)), want), {}
-        )
+    if is_whole and want.kind in "iuf":
+        values = range(int(first), int(last), int(step))
+        rules.require_fit(values, want)
+        if trace is not None:
+            return trace.run("arange", rules.counted, (values, want), {})
     host = np.arange(first, last, step)
     if not is_whole and want.kind in "iu":  # NumPy would take whole steps
         host = np.trunc(host)

@@ -51,3 +51,13 @@ def test_other_arguments_are_refused() -> None:
         made([np.ones(3, np.float32)])
     with pytest.raises(tpuc.CompileError, match=r"found float32\[4\], want float32\[3\]"):
         made(np.ones(4, np.float32))
+
+
+def test_static_arguments_of_a_jitted_function_stay_static() -> None:
+    def scaled(x: jax.Array, unused: jax.Array, *, times: int) -> dict[str, jax.Array]:
+        return {"all": jnp.concatenate([x] * times)}
+
+    x = np.arange(3, dtype=np.float32)
+    made = tpuc.from_jax(jax.jit(scaled, static_argnames="times"), x, x, times=2)
+    assert made(x + 1, x)["all"].tolist() == [1, 2, 3, 1, 2, 3]
+    assert made.text("stablehlo").startswith("module @jit_scaled")

@@ -154,3 +154,14 @@ def test_a_rule_may_call_its_own_function() -> None:
     first = tpuc.grad(lambda x: cube(x).sum())
     close(run(first, X), 3 * X**2)
     close(run(tpuc.grad(lambda x: first(x).sum()), X), 6 * X)
+
+
+def test_what_is_held_has_no_derivative_of_any_order() -> None:
+    def product(x: Any) -> Any:
+        held = tpuc.lax.stop_gradient({"x": x, "number": 3, "whole": x.astype(np.int32)})
+        return (x**2 * held["x"]).sum()
+
+    close(run(tpuc.grad(product), X), 2 * X**2)
+    close(run(tpuc.grad(lambda x: tpuc.grad(product)(x).sum()), X), 2 * X)
+    close(run(lambda x: tpuc.jvp(tpuc.lax.stop_gradient, (x,), (x,))[1], X), 0 * X)
+    close(run(tpuc.vmap(tpuc.lax.stop_gradient), X), X)

@@ -70,6 +70,22 @@ def test_scalars_that_do_not_fit_are_errors() -> None:
             small + number
 
 
+@pytest.mark.parametrize("is_traced", [False, True], ids=["eager", "traced"])
+def test_ranges_that_do_not_fit_are_errors(is_traced: bool) -> None:
+    def made(args: tuple[int, ...], dtype: Any) -> Any:
+        def function() -> Any:
+            return xp.arange(*args, dtype=dtype)
+
+        return tpuc.jit(function)() if is_traced else function()
+
+    big = 2**31
+    for args, dtype in (((big, big + 3), None), ((-1, 5), xp.uint8), ((300, 0, -100), xp.int8)):
+        with pytest.raises(OverflowError, match=r"arange: .* does not fit"):
+            made(args, dtype)
+    for args, dtype in (((big, big + 3), xp.uint32), ((big * 512, 0, -big), xp.int64)):
+        assert np.asarray(made(args, dtype)).tolist() == list(range(*args))
+
+
 @pytest.mark.parametrize(
     "function",
     [

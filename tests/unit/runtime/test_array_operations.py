@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import operator
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -165,3 +167,15 @@ def test_sizes_are_read() -> None:
     check(np.nonzero(N)[0], [1, 2, 3, 4, 5])
     check(np.where(N > 3)[0], [4, 5])
     check(np.bincount(N % 3), [2, 2, 2])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "complex64", "int32"])
+def test_pickled_and_copied_arrays_are_arrays_of_their_own(dtype: str) -> None:
+    x = tpuc.device_put(np.arange(6, dtype=np.float32).reshape(2, 3)).astype(dtype)
+    for made in (pickle.loads(pickle.dumps(x)), copy.copy(x), copy.deepcopy([x])[0]):
+        assert (
+            isinstance(made, Array) and made.dtype == x.dtype and made.device.chip == x.device.chip
+        )
+        assert (np.asarray(made) == np.asarray(x)).all()
+    x.delete()
+    assert np.asarray(made)[1, 2] == 5

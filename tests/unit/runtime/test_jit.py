@@ -210,6 +210,21 @@ def test_lowering_compiles_once_for_one_signature() -> None:
         jit(lambda x: x, static_argnums=2)
 
 
+def test_what_is_compiled_takes_static_arguments_or_leaves_them_out_as_in_jax() -> None:
+    def function(n: int, x: np.ndarray, *, act: bool = False) -> np.ndarray:
+        return x * n if act else x
+
+    compiled = jit(function, static_argnames=("n", "act")).lower(3, X, act=True).compile()
+    assert (compiled(X) == X * 3).all() and (compiled(x=X) == X * 3).all()
+    assert (compiled(3, X, act=True) == X * 3).all()
+    with pytest.raises(CompileError, match=r"x was float32\[2, 3\], now float32\[1, 3\]"):
+        compiled(X[:1])
+    with pytest.raises(CompileError, match=r"static argument 'act' was True, now False"):
+        compiled(3, X, act=False)
+    with pytest.raises(TypeError, match="missing a required argument"):
+        compiled()
+
+
 def test_a_donated_argument_is_given_up_for_a_result_that_fits() -> None:
     step = jit(lambda state, x: (np.sum(x), state + x), donate_argnums=0)
     assert "input_output_alias={ {1}: (0, {}, may-alias) }" in step.lower(X, X).as_text()
