@@ -31,7 +31,9 @@ def initialize() -> None:
         config = importlib.import_module("jax").config
         for name in names:
             make = partial(_client, name, names)
-            bridge.register_backend_factory(name, make, priority=-1, fail_quietly=True)
+            bridge.register_backend_factory(
+                name, make, priority=-1, fail_quietly=True, make_topology=_topology
+            )
     except Exception as error:
         _log.warning("tpuc: this jaxlib (%s) is not one that tpuc knows: %s", _version(), error)
         return
@@ -69,4 +71,9 @@ def _client(name: str, names: list[str]) -> Any:
     for other in names:
         if other in made:  # JAX makes the platforms one after another
             return made[other]
-    return importlib.import_module("runtime.pjrt.plugin").make_client()
+    return importlib.import_module("runtime.pjrt.plugin").make_client(names)
+
+
+def _topology(name: str, **options: Any) -> Any:
+    """A slice to compile for, ``v5e:4x4``, without being asked for as a platform."""
+    return importlib.import_module("runtime.pjrt.plugin").make_topology(name, options)

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 LINK, REFERENCES, VALUE_LINK, HOME, _FIRST = 0, 1, 2, 3, 4
 
 _KINDS = {
-    "client": "name name_size version version_size process_index devices device_count memories "
+    "client": "name name_size version version_size topology_version topology_version_size "
+    "process_index devices device_count memories "
     "memory_count topology attributes attribute_count",
     "device": "id process_index attributes attribute_count kind kind_size text text_size memories "
     "memory_count default_memory description",
@@ -60,7 +61,7 @@ Client_AddressableMemories client client addressable_memories=memories num_addre
 Client_TopologyDescription client client topology=topology
 Client_Destroy client client
 TopologyDescription_PlatformName client topology platform_name=name platform_name_size=name_size
-TopologyDescription_PlatformVersion client topology platform_version=version platform_version_size=version_size
+TopologyDescription_PlatformVersion client topology platform_version=topology_version platform_version_size=topology_version_size
 TopologyDescription_Attributes client topology attributes=attributes num_attributes=attribute_count
 TopologyDescription_GetDeviceDescriptions client topology descriptions=devices num_descriptions=device_count
 TopologyDescription_Destroy client topology

@@ -75,13 +75,17 @@ class PjrtDevice:
 class PjrtClient:
     """The devices of the target; also the description of their topology."""
 
-    def __init__(self, client: Client) -> None:
-        self.client = client
+    def __init__(self, client: Client, target: str) -> None:
+        self.client, self.target = client, target
         self.devices = [PjrtDevice(device) for device in client.devices]
         self.block = block = SlotBlock("client", self, is_permanent=True)
         block.set(process_index=0, topology=block.address)
         block.set_words("name", PLATFORM)
-        block.set_words("version", f"tpuc: emulated {client.topology.device_kind}")
+        version = f"tpuc: emulated {client.topology.device_kind}"
+        block.set_words("version", version)
+        # JAX compiles for a topology with a client of the same version, if it has one, and keeps the
+        # interpreter's lock while a thread of its own asks us to: it would wait for ever.
+        block.set_words("topology_version", f"{version}, to compile for")
         handles = [device.block.address for device in self.devices]
         block.set_row("devices", ctypes.c_void_p, handles, "device_count")
         memories = [m.block.address for device in self.devices for m in device.memories.values()]
@@ -104,12 +108,16 @@ def target_name() -> str:
     return os.environ.get(TARGET_VARIABLE, DEFAULT_TARGET)
 
 
-def client_create(a: Any) -> None:
-    """The client of the target; the same one each time, as its devices are."""
-    target = target_name()
+def client_of_target(target: str) -> PjrtClient:
+    """The client of a target; the same one each time, as its devices are."""
     if target not in _clients:
-        _clients[target] = PjrtClient(client_for(target))
-    a.client = _clients[target].block.address
+        _clients[target] = PjrtClient(client_for(target), target)
+    return _clients[target]
+
+
+def client_create(a: Any) -> None:
+    """The client of TPUC_TARGET."""
+    a.client = client_of_target(target_name()).block.address
 
 
 def lookup_device(a: Any) -> None:

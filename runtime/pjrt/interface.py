@@ -10,7 +10,15 @@ from typing import Any
 
 from jaxlib.mlir.dialects import stablehlo
 
-from runtime.pjrt import buffers, devices, execution, host_calls, programs, serialization
+from runtime.pjrt import (
+    buffers,
+    devices,
+    execution,
+    host_calls,
+    programs,
+    serialization,
+    topologies,
+)  # fmt: skip
 from runtime.pjrt.failures import PjrtError, error_handle
 from runtime.pjrt.layouts import FUNCTIONS, MAJOR, MINOR, ErrorCode, structure
 from runtime.pjrt.native import SlotBlock, give_back, leaves, making
@@ -69,6 +77,7 @@ _IMPLEMENTED: dict[str, Function] = {
     **execution.FUNCTIONS,
     **host_calls.FUNCTIONS,
     **serialization.FUNCTIONS,
+    **topologies.FUNCTIONS,
 }
 
 

@@ -164,7 +164,12 @@ CopyToDeviceStream_AddChunk stream:p chunk:p transfer_complete:p
 CopyToDeviceStream_TotalBytes stream:p total_bytes:q
 CopyToDeviceStream_GranuleSize stream:p granule_size_in_bytes:q
 CopyToDeviceStream_CurrentBytes stream:p current_bytes:q
+TopologyDescription_Create topology_name:p topology_name_size:z create_options:p num_options:z topology:p
 TopologyDescription_Destroy topology:p
+TopologyDescription_Serialize topology:p serialized_bytes:p serialized_bytes_size:z serialized_topology:p
+ serialized_topology_deleter:p
+TopologyDescription_Deserialize serialized_topology:p serialized_topology_size:z topology:p
+Compile topology:p program:p compile_options:p compile_options_size:z client:p executable:p
 TopologyDescription_PlatformVersion topology:p platform_version:p platform_version_size:z
 TopologyDescription_PlatformName topology:p platform_name:p platform_name_size:z
 TopologyDescription_GetDeviceDescriptions topology:p descriptions:p num_descriptions:z

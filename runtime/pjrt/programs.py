@@ -88,8 +88,12 @@ class PjrtProgram:
 
 def compile_program(a: Any) -> None:
     """`Client_Compile`: StableHLO, as bytecode or text, with a `CompileOptionsProto`."""
+    a.executable = compile_for_devices(objects[a.client], a).block.address
+
+
+def compile_for_devices(client: PjrtClient, a: Any) -> PjrtProgram:
+    """What `Client_Compile` and `Compile` are given, compiled for devices of a client or topology."""
     drain()
-    client: PjrtClient = objects[a.client]
     program = structure("Program").from_address(a.program)
     form = ctypes.string_at(program.format, program.format_size)
     if form != _MLIR:
@@ -97,7 +101,7 @@ def compile_program(a: Any) -> None:
     code = ctypes.string_at(program.code, program.code_size)
     request = compile_request(ctypes.string_at(a.compile_options, a.compile_options_size))
     check_named_options(request.options)
-    a.executable = compiled(client, code, request).block.address
+    return compiled(client, code, request)
 
 
 def compiled(client: PjrtClient, code: bytes, request: CompileRequest) -> PjrtProgram:

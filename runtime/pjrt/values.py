@@ -5,12 +5,31 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from runtime.pjrt.layouts import structure
 from runtime.pjrt.native import Words, row_of
 
 Value = bool | int | float | str | Sequence[int]
 _STRING, _INT64, _INT64_LIST, _FLOAT, _BOOL = range(5)
+
+
+def read_named_values(address: int | None, count: int) -> dict[str, object]:
+    """What a C array of named values says: integers and texts as such, lists of integers as tuples."""
+    if not address or not count:
+        return {}
+    row = (structure("NamedValue") * count).from_address(address)
+    return {ctypes.string_at(e.name, e.name_size).decode(): _decoded(e) for e in row}
+
+
+def _decoded(entry: Any) -> object:
+    if entry.type == _STRING:
+        return ctypes.string_at(entry.value, entry.value_size).decode()
+    if entry.type == _INT64_LIST:
+        return tuple((ctypes.c_int64 * entry.value_size).from_address(entry.value))
+    if entry.type == _FLOAT:
+        return float(struct.unpack("<f", struct.pack("<I", entry.value & 0xFFFFFFFF))[0])
+    return bool(entry.value & 1) if entry.type == _BOOL else int(entry.value)
 
 
 class NamedValues:

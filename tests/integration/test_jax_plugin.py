@@ -49,11 +49,18 @@ def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    ("program", "target"), [("one_device", "v5e"), ("interrupted", "v5e"), ("slice", "v5e:4x2")]
+    ("program", "target", "platforms"),
+    [
+        ("one_device", "v5e", "tpuc"),
+        ("interrupted", "v5e", "tpuc"),
+        ("slice", "v5e:4x2", "tpuc"),
+        ("topologies", "v6e", "cpu"),
+    ],
 )
-def test_program(program: str, target: str) -> None:
+def test_program(program: str, target: str, platforms: str) -> None:
     """All checks of a program in one process: to start JAX takes longer than most of them."""
-    done = run("-m", f"tests.support.jax_programs.{program}", TPUC_TARGET=target)
+    program = f"tests.support.jax_programs.{program}"
+    done = run("-m", program, TPUC_TARGET=target, JAX_PLATFORMS=platforms)
     assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
     outcomes: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
     assert outcomes

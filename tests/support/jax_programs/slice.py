@@ -8,9 +8,9 @@ from tempfile import TemporaryDirectory
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental import io_callback
+from jax.experimental import io_callback, topologies
 from jax.experimental.serialize_executable import deserialize_and_load, serialize
-from jax.sharding import AxisType, NamedSharding
+from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from tests.support.jax_programs.harness import raises, run_checks
@@ -127,6 +127,20 @@ def check_serialised_executables() -> None:
         found = loaded(x)[name]
         assert found.sharding.is_equivalent_to(want.sharding, want.ndim)
         np.testing.assert_array_equal(found, want)
+
+
+def check_programs_compiled_for_a_topology_are_loaded() -> None:
+    for platform in ("tpuc", "tpu"):
+        topology = topologies.get_topology_desc("v5e:4x2", platform)
+        mesh = topologies.make_mesh(topology, (4, 2), ("x", "y"))
+        shape = jax.ShapeDtypeStruct(A.shape, A.dtype, sharding=NamedSharding(mesh, P("x", "y")))
+        compiled = jax.jit(lambda x: jnp.sin(x).sum(0)).lower(shape).compile()
+        devices = [jax.devices()[device.id] for device in mesh.devices.flat]
+        loaded = deserialize_and_load(*serialize(compiled), execution_devices=devices)
+        x = jax.device_put(
+            A, NamedSharding(Mesh(np.reshape(devices, (4, 2)), ("x", "y")), P("x", "y"))
+        )
+        np.testing.assert_allclose(loaded(x), np.sin(A).sum(0), rtol=1e-5)
 
 
 def check_the_persistent_cache() -> None:
