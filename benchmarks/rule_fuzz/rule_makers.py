@@ -71,6 +71,13 @@ def _sum_with_updates(g: Generator) -> HloInstruction:
     return total
 
 
+def _stacked_columns(g: Generator) -> HloInstruction:
+    """Eight columns or more side by side."""
+    column = Wanted(g.dtype(), (*g.dims(0, 1, 3), g.integer(64, 70), 1))
+    parts = [g.value(column) for _ in range(g.integer(8, 10))]
+    return g.emit("concatenate", parts, {"dimensions": (len(column.dims) - 1,)})
+
+
 def _split_parts(g: Generator) -> HloInstruction:
     """A concatenate of reshapes that split the dimensions before and after its own."""
     dtype = g.dtype()
@@ -408,6 +415,7 @@ MAKERS: dict[str, Maker] = {
     "scatter-at-known-places": scatter_at_known_places,
     "update-of-its-own-neighbours": _update_of_neighbours,
     "sum-with-placed-updates": _sum_with_updates,
+    "stacked-columns": _stacked_columns,
     "sink-reshape-through-window": _split_pool,
     "sink-reshape-through-selection": _split_selection,
     "merge-gathered-windows": _gather_of_split_rows,

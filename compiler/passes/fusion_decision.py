@@ -14,7 +14,7 @@ from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.passes.fusion_groups import FusionKind, Group, GroupGraph
 from compiler.passes.fusion_roles import Access, FusionNode, Role
-from compiler.passes.repeated_work import is_better_done_once
+from compiler.passes.repeated_work import is_better_done_once, is_stacked_once
 from compiler.passes.turned_images import is_first_turn, is_turned_image
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.geometry import LANES, SUBLANES
@@ -112,6 +112,8 @@ class Legality:
             return FusionDecision.refuse("read at another index than it is computed at")
         if any(is_first_turn(leaf) for leaf in leaves):
             return FusionDecision.refuse("rows are picked of what is turned before")
+        if any(is_stacked_once(leaf) for leaf in leaves):
+            return FusionDecision.refuse("rows are stacked before they are turned")
         outputs = self.outputs(group, besides=instr)
         if outputs:
             return FusionDecision.refuse("read at another index, and needed elsewhere")
@@ -335,7 +337,7 @@ class Legality:
             return FusionDecision.refuse("the operand has other users, so it is stored anyway")
         if leaf in self.hard:
             return FusionDecision.refuse("the operand is needed in memory")
-        if is_turned_image(leaf, self.nodes):
+        if is_turned_image(leaf, self.nodes) or is_stacked_once(leaf):
             return FusionDecision.refuse("rows would be moved anew in many places")
         if is_better_done_once(leaf, self.nodes[leaf].repeat_count, self.chip):
             return FusionDecision.refuse("it would be computed anew for every copy of an element")

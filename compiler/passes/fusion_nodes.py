@@ -30,7 +30,7 @@ from compiler.passes.fusion_roles import (
     is_scalar_constant,
     is_variadic_part,
 )
-from compiler.passes.repeated_work import is_better_done_once, is_turned_once
+from compiler.passes.repeated_work import is_better_done_once, is_stacked_once, is_turned_once
 from compiler.passes.turned_images import (
     is_repeated_regroup,
     is_spread_group,
@@ -174,12 +174,13 @@ def _classify_one(
         and not is_spread_group(instr)
         and not is_repeated_regroup(instr, nodes)
         and not is_turned_once(instr)
+        and not is_stacked_once(instr)
         and not is_better_done_once(instr, node.op_count, chip)
     ):
         node.role = Role.VIRTUAL
     if node.role is Role.REAL:
         is_turned = is_turned_vector(node) or is_repeated_regroup(instr, nodes)
-        is_turned |= is_turned_once(instr)
+        is_turned |= is_turned_once(instr) or is_stacked_once(instr)
         node.repeat_count = node.op_count
         node.op_count = _TURNING_COST if is_turned else lane_ops(instr)
     return node

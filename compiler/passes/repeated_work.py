@@ -12,7 +12,8 @@ example), a register is put together of eight: of the stored value once, in the 
     dot(reshape(transpose(x * a + shifted(x) * b, {1,0,2})), kernel)
 
 Lanes that are turned for an array which is then repeated, or split into short rows, are turned once
-as well (`is_turned_once`).
+as well (`is_turned_once`). Rows of many arrays that a transpose makes columns of are put together before
+(`is_stacked_once`).
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ _LEAST_COPIES = 4
 """Of an array whose lanes are turned in loads, which takes 43 cycles a register (measured on v5e): each copy
 costs more than storing it."""
 
+_LEAST_STACKED = 8
+"""Rows of arrays that are stacked before they are turned: registers of whole rows."""
 _MOST_SPLIT = 32
 """Columns of a run of turned lanes: a block of 128 is turned for each run, which takes as long as storing
 and reading four registers (assumed)."""
@@ -94,6 +97,21 @@ def is_turned_once(instr: HloInstruction) -> bool:
     if instr.dimensions[-1] == len(after) - 1 or 1 in (before[-1], after[-1]):
         return False
     return _is_repeated(instr) or _is_split(instr)
+
+
+def is_stacked_once(instr: HloInstruction) -> bool:
+    """Whether `instr` stacks rows of many arrays, and all that reads it turns them: each column would come
+    out of the transpose units by itself."""
+    if instr.opcode != "concatenate" or instr.array.element_count < _LEAST_ELEMENTS:
+        return False
+    rank = instr.array.rank
+    is_stack = instr.dimensions == (rank - 2,) and len(instr.operands) >= _LEAST_STACKED
+    return (
+        is_stack
+        and instr.array.dims[-2] == len(instr.operands)
+        and bool(instr.users)
+        and all(u.opcode == "transpose" and u.dimensions[-1] == rank - 2 for u in instr.users)
+    )
 
 
 def _is_split(instr: HloInstruction) -> bool:

@@ -1,8 +1,11 @@
-"""A law of arrays whose elements take turns along the last dimension.
+"""Laws of arrays whose elements take turns along the last dimension.
 
 ``stack([a, b], -1).reshape(n, 2 * m)`` is an inverse wavelet transform, rotated pairs of features, or
 parts of complex numbers side by side. The stack has rows of two lanes, so that it would be laid out, and
 turned, for these. Each array put apart along the lanes, and a selection by the place, have whole rows.
+
+A stack of many, ``stack(xs, -1)``, has a lane of each. Each lane would be turned by itself; a stack of rows
+is turned whole.
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ from tpu_sim.isa.geometry import LANES
 
 _MOST_PARTS = 4
 """Each takes a permutation and a selection of every register (assumed)."""
+LEAST_COLUMNS = 8
+"""Columns in a stack that are rows of a register, which is turned whole."""
 
 
 # reshape(concatenate(a, b, {last})) == select(place % 2 == 0, pad(a, interior 1), pad(b, interior 1))
@@ -55,6 +60,26 @@ def interleaved_lanes(instr: HloInstruction, _: Match) -> HloInstruction | None:
         result = emit(instr, "select", apart.array, (chosen, apart, result))
     assert result is not None
     return make.reshape(result, instr.array.dims)
+
+
+# concatenate(columns, {last}) == transpose(concatenate(rows, {last but one}))
+@rule("stacked-columns", Op("concatenate"))
+def stacked_columns(instr: HloInstruction, _: Match) -> HloInstruction | None:
+    """Stack many columns as rows, and turn the stack."""
+    dims, last = instr.array.dims, instr.array.rank - 1
+    is_stack = instr.dimensions == (last,) and dims[last:] == (len(instr.operands),)
+    if not is_stack or dims[last] < LEAST_COLUMNS or last < 1 or dims[-2] < LANES // 2:
+        return None
+    row = (*dims[:-2], 1, dims[-2])
+    parts = tuple(make.reshape(part, row) for part in instr.operands)
+    rows = emit(
+        instr,
+        "concatenate",
+        instr.array.with_dims((*dims[:-2], dims[-1], dims[-2])),
+        parts,
+        {"dimensions": (last - 1,)},
+    )
+    return make.transpose(rows, (*range(last - 1), last, last - 1))
 
 
 def _apart(part: HloInstruction, dims: tuple[int, ...], number: int, count: int) -> HloInstruction:
