@@ -311,10 +311,21 @@ class LocalComputation:
             goal = hint or Cut(start.dims, order=start.order).normal()
             size = width(shape.dtype)
             total += self.router.cost(shape.dims, size, (start,), goal, most - total)
-            work += self._bytes(shape.dims, size, start)
+            work += self._bytes(shape.dims, size, start, _read_in_order(instr))
         cut_by = math.prod(self.grid.count(axes) for axes in given.values())
         return total + (work + plan.work / cut_by) / _WORK_OF_A_BYTE
 
-    def _bytes(self, dims: tuple[int, ...], size: int, cut: Cut) -> float:
+    def _bytes(
+        self, dims: tuple[int, ...], size: int, cut: Cut, order: tuple[int, ...] | None = None
+    ) -> float:
+        """Bytes of an array where it lies, its dimensions in this order there (default: as they are)."""
         local = self.grid.local(dims, cut)
-        return size * math.prod(local) + seen_padding(local, size)
+        lying = local if order is None else tuple(local[d] for d in order)
+        return size * math.prod(local) + seen_padding(lying, size)
+
+
+def _read_in_order(instr: Instr) -> tuple[int, ...] | None:
+    """The order in which a transpose takes a result that nobody else reads: the kernel that makes the
+    result writes it so."""
+    user = next(iter(instr.users)) if len(instr.users) == 1 else None
+    return None if user is None or user.opcode != "transpose" else user.dimensions

@@ -41,3 +41,23 @@ def test_rows_that_are_wanted_whole_are_not_moved_first(root: str, kinds: set[st
     want = np.asarray(evaluate(whole, [x, y])[0])
     got = found[0] if "replicated" in root else np.concatenate(found)
     np.testing.assert_array_equal(got, want)
+
+
+SCORES = """HloModule m, num_partitions=4
+
+ENTRY main {
+  k = bf16[8,512,2,64] parameter(0), sharding={devices=[1,1,2,1,2]<=[4] last_tile_dim_replicate}
+  q = bf16[8,512,2,4,64] parameter(1), sharding={devices=[1,4,1,1,1]<=[4]}
+  s = f32[8,2,512,512,4] dot(k, q), lhs_batch_dims={0,2}, lhs_contracting_dims={3},
+    rhs_batch_dims={0,2}, rhs_contracting_dims={4}, sharding={devices=[1,2,1,1,2]<=[4]}
+  t = f32[8,2,4,512,512] transpose(s), dimensions={0,1,4,3,2}, sharding={devices=[1,2,2,1,1]<=[4]}
+  ROOT r = f32[8,2,4,512,512] exponential(t), sharding={devices=[1,2,2,1,1]<=[4]}
+}
+"""
+
+
+def test_lanes_that_only_a_transpose_reads_are_no_reason_to_move_the_result() -> None:
+    module = parse_module(SCORES)
+    partition_module(module, PassContext(chips.load_chip("v5e")))
+    largest = 2 * 512 * 8 * 64 * 4
+    assert all(traffic.operand_bytes <= largest for traffic in collectives_of(module))
