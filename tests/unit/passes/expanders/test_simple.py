@@ -202,3 +202,20 @@ def test_topk_of_flags_and_starts_in_one_vector() -> None:
     ]
     for want, got in zip(reference(text, inputs), on_machine(text, inputs), strict=True):
         np.testing.assert_array_equal(want, got)
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("CustomSPMDPartitioning", "write the cut with jax.shard_map"),
+        ("InspectSharding", "look at a result's sharding outside of jit"),
+        ("mine", "is unknown; known are ApproxTopK"),
+    ],
+)
+def test_other_targets_are_refused_with_what_to_write(target: str, words: str) -> None:
+    module = parse_module(
+        "HloModule m\nENTRY e {\n  x = f32[4] parameter(0)\n"
+        f'  ROOT r = f32[4] custom-call(x), custom_call_target="{target}"\n}}\n'
+    )
+    with pytest.raises(UnsupportedError, match=f"%r: custom call '{target}'.*{words}"):
+        run_pipeline(module, load_chip("v5e"), passes=PASSES)
