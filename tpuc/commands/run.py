@@ -22,7 +22,7 @@ from runtime.workers import SpreadExecutable, spread_over
 from tpu_sim.isa.files import write_whole
 from tpu_sim.jit.host import processor_count
 from tpuc import tables
-from tpuc.arrays import compare, save_arrays
+from tpuc.arrays import Difference, compare, save_arrays
 from tpuc.commands.fitting import fit as find_fitting
 from tpuc.commands.judging import Given, check_tolerance, judge, print_json, tolerance_of
 from tpuc.commands.models import (
@@ -85,26 +85,47 @@ def run(
     if choice is not None:
         executable = spread_over(executable, choice)
     warn_of_made_up(executable.made_up, is_run=True)
-    shapes = executable.argument_shapes
     given = Given(model, inputs, expect, seed)
-    each = given.arguments(shapes)
-    arguments = list(each) if check else []  # else the host never holds them all
-    expected = None if check else given.expected(executable.result_shapes)
-    is_read = bool(outputs) or check or expected is not None
-    results, report = _executed(executable, arguments or each, is_read=is_read)
-    if outputs:
-        save_arrays(outputs, results)
-    _write_traces(executable, report, trace, chakra)
-    precision = executable.program.metadata.get("precision", "default")
-    wanted = evaluated_anew(model, executable, arguments, precision) if check else expected
-    differences = compare(results, wanted) if wanted is not None else None
-    tolerance = tolerance_of(tol, precision)
+    files = _Files(outputs, trace, chakra)
+    report, differences = _compared(executable, given, files, check=check)
+    tolerance = tolerance_of(tol, _precision_of(executable))
     if as_json:
         record = report.to_json() | {"model": model, "random_inputs": given.is_random}
         print_json(record | listing.record(executable, report), differences, tolerance)
     else:
         listing.show(executable, report, model, seed if given.is_random else None)
     judge(differences, tolerance, quiet=as_json)
+
+
+@dataclass(frozen=True)
+class _Files:
+    """What of a call is written where."""
+
+    outputs: str | None
+    trace: str | None
+    chakra: str | None
+
+
+def _compared(
+    executable: Executable, given: Given, files: _Files, *, check: bool
+) -> tuple[Report, list[Difference] | None]:
+    """The report of a call whose `files` are written, and how far its results are from those that are
+    wanted, if any are."""
+    each = given.arguments(executable.argument_shapes)
+    arguments = list(each) if check else []  # else the host never holds them all
+    wanted = None if check else given.expected(executable.result_shapes)
+    is_read = bool(files.outputs) or check or wanted is not None
+    results, report = _executed(executable, arguments or each, is_read=is_read)
+    if files.outputs:
+        save_arrays(files.outputs, results)
+    _write_traces(executable, report, files.trace, files.chakra)
+    if check:
+        wanted = evaluated_anew(given.model, executable, arguments, _precision_of(executable))
+    return report, None if wanted is None else compare(results, wanted)
+
+
+def _precision_of(executable: Executable) -> str:
+    return executable.program.metadata.get("precision", "default")
 
 
 def _executed(

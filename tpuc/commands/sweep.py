@@ -6,7 +6,7 @@ import csv
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -80,31 +80,9 @@ def sweep(
     piped = standard_input() if "-" in models else ""
     chosen = Sweep(precision or "default", trips)
     kept = Path(results) if results else None
-    columns = (*Progress.get_default_columns(), MofNCompleteColumn())
-    terminal = Console(stderr=True)
-    is_shown = terminal.is_terminal
-    bar = Progress(*columns, console=terminal, transient=True, disable=not is_shown)
-    lines = Lines("estimated", len(models) * len(points))
-    with _keeping(kept), bar:
-        task = bar.add_task("estimating", total=len(models) * len(points))
-
-        def advance(_: Result) -> None:
-            if is_shown:
-                bar.advance(task)
-            else:
-                lines.advance()
-
-        found = run_sweep(
-            models,
-            target,
-            points,
-            chosen,
-            jobs or processor_count(),
-            kept,
-            advance,
-            piped,
-            choice,
-        )
+    processes = jobs or processor_count()
+    with _keeping(kept), _progress(len(models) * len(points)) as advance:
+        found = run_sweep(models, target, points, chosen, processes, kept, advance, piped, choice)
     judged = judge(found, models, parameters, points, axis, per_hour)
     if csv_file:
         _write_csv(Path(csv_file), judged)
@@ -118,6 +96,25 @@ def sweep(
         _print(judged)
     if not any(map(math.isfinite, judged.times.values())):
         raise click.exceptions.Exit(1)
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[Result], None]]:
+    """What is called with each result that comes: a bar on a terminal, elsewhere lines now and then."""
+    columns = (*Progress.get_default_columns(), MofNCompleteColumn())
+    terminal = Console(stderr=True)
+    is_shown = terminal.is_terminal
+    lines = Lines("estimated", total)
+    with Progress(*columns, console=terminal, transient=True, disable=not is_shown) as bar:
+        task = bar.add_task("estimating", total=total)
+
+        def advance(_: Result) -> None:
+            if is_shown:
+                bar.advance(task)
+            else:
+                lines.advance()
+
+        yield advance
 
 
 def _cost_axis(
