@@ -50,8 +50,9 @@ _Parts = tuple[HloInstruction | None, list[tuple[object, ...]]]
 Config = dict[str, dict[str, object]]
 PLANNED_KINDS = ("kLoop", "kInput", "kOutput")
 """Fusions of other kinds (kCustom) have kernels that choose their windows themselves."""
-_RECENT = 8
-"""Fusions whose candidates are kept: passes ask about one several times in a row."""
+_RECENT = 64
+"""Fusions whose candidates are kept: passes ask about one several times in a row, and again after the others
+of its neighbourhood."""
 _STEPPED = 1024
 """Fusions whose steps are kept: passes that move arrays ask about each with its arrays elsewhere."""
 

@@ -20,6 +20,12 @@ from compiler.backend.vector.row_splits import ROW
 from compiler.backend.vector.tile_loops import TileLoops, TilePoint, TileSpace
 
 
+_HOPELESS = 0.75
+"""Of the cost of a tile at an unknown place: where a known place takes that much, the others, which read the
+same values cut elsewhere, do not bring the mean below half (assumed), and are not looked at: emitting a
+tile to count it takes long."""
+
+
 @dataclass(frozen=True)
 class RowPeriod:
     """A period of so many row `tiles`, of which none takes more than `operations`; `issue_cycles` are
@@ -55,10 +61,11 @@ def period_of_rows(
     """
     best: RowPeriod | None = None
     for tiles in _row_periods(space, indices):
-        places = [
-            _at_place(emitter, space, tiles, place, body_of)
-            for place in sorted({0, tiles // 2, tiles - 1})
-        ]
+        places: list[Work] = []
+        for place in sorted({0, tiles // 2, tiles - 1}):
+            places.append(_at_place(emitter, space, tiles, place, body_of))
+            if places[-1].issue_cycles >= _HOPELESS * cost:
+                break
         mean = sum(place.issue_cycles for place in places) // len(places)
         if 2 * mean < cost:
             best = RowPeriod(tiles, max(place.operations for place in places), mean)
