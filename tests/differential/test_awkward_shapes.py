@@ -129,7 +129,7 @@ def _parameters(batch: list[Cell]) -> list[list[HloInstruction]]:
     return [list(parse_module(cell.case.text).entry.parameters) for cell in batch]
 
 
-@pytest.mark.parametrize("opcodes", BATCHES, ids=lambda names: names[0])
+@pytest.mark.parametrize("opcodes", BATCHES, ids=" ".join)
 def test_machine_and_evaluator_agree(opcodes: list[str]) -> None:
     batch = [cell for opcode in opcodes for cell in cells(opcode)]
     try:

@@ -19,7 +19,6 @@ from compiler.backend.vector.probe import Work, axis, inner_point, probe_emitter
 from compiler.backend.vector.row_splits import ROW
 from compiler.backend.vector.tile_loops import TileLoops, TilePoint, TileSpace
 
-
 _HOPELESS = 0.75
 """Of the cost of a tile at an unknown place: where a known place takes that much, the others, which read the
 same values cut elsewhere, do not bring the mean below half (assumed), and are not looked at: emitting a
