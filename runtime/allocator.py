@@ -13,11 +13,11 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterator
-from threading import Lock
 from weakref import ReferenceType
 
 from compiler.diagnostics import ResourceExhaustedError
 from tpu_sim.isa.geometry import GRANULE_BYTES
+from tpu_sim.machine.fork_lock import ForkLock
 
 
 def in_granules(size_bytes: int) -> int:
@@ -57,7 +57,7 @@ class HbmAllocator:
         self._blocks: list[_Entry] = []  # ascending
         self._counted: tuple[int, int] | None = (0, 0)  # bytes of arrays, of programs
         self._peak_bytes = 0
-        self._lock = Lock()
+        self._lock = ForkLock()
         self._released: deque[_Holder] = deque()  # of free blocks that are still in `_blocks`
 
     @property
@@ -83,21 +83,21 @@ class HbmAllocator:
     @property
     def block_count(self) -> int:
         """How many blocks are handed out."""
-        with self._lock:
+        with self._lock.here:
             self._free_released()
             return len(self._blocks)
 
     @property
     def largest_free_bytes(self) -> int:
         """The size of the largest block that could be handed out."""
-        with self._lock:
+        with self._lock.here:
             self._free_released()
             return max((size for _, size in self._holes()), default=0)
 
     def allocate(self, size_bytes: int, *, for_program: bool = False) -> Block:
         """Return a new block; raise ResourceExhaustedError when none fits."""
         size = in_granules(size_bytes)
-        with self._lock:
+        with self._lock.here:
             if self._released:
                 self._free_released()
             arrays, programs = self._counted or self._totals()
@@ -122,7 +122,7 @@ class HbmAllocator:
         )
 
     def _bytes_by_owner(self) -> tuple[int, int]:
-        with self._lock:
+        with self._lock.here:
             self._free_released()
             return self._totals()
 

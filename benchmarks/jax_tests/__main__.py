@@ -44,6 +44,8 @@ class Outcome:
     outcome: str
     message: str
     seconds: float
+    processor_seconds: float = 0.0
+    """Of all threads of the process; it does not depend on what else the host does."""
 
 
 def read_outcomes(path: Path) -> dict[str, Outcome]:
@@ -52,7 +54,8 @@ def read_outcomes(path: Path) -> dict[str, Outcome]:
     for line in path.read_text().splitlines() if path.exists() else []:
         row = json.loads(line)
         outcome = "died" if row["outcome"] == "started" else row["outcome"]
-        found[row["test"]] = Outcome(outcome, row["message"], row["seconds"])
+        worked = row.get("processor_seconds", 0.0)
+        found[row["test"]] = Outcome(outcome, row["message"], row["seconds"], worked)
     return found
 
 
@@ -107,6 +110,23 @@ def rows(out: Path, files: Sequence[str]) -> Iterator[tuple[str, int, dict[str, 
             yield file, len(wanted), failed
 
 
+def times(out: Path, files: Sequence[str]) -> str:
+    """A sentence: what the tests that pass on both platforms took of a processor."""
+    both = [[read_outcomes(out / f"{file}.{p}.jsonl") for p in ("cpu", "tpuc")] for file in files]
+    pairs = [
+        (cpu[test].processor_seconds, ours[test].processor_seconds)
+        for cpu, ours in both
+        for test in cpu.keys() & ours.keys()
+        if cpu[test].outcome == ours[test].outcome == "passed"
+    ]
+    cpu_seconds, our_seconds = (
+        (sum(column) for column in zip(*pairs, strict=True)) if pairs else (0.0, 0.0)
+    )
+    ratio = f", {our_seconds / cpu_seconds:.2f} times as much" if cpu_seconds else ""
+    took = f"{cpu_seconds:.1f} s of a processor, {our_seconds:.1f} s on tpuc"
+    return f"{len(pairs)} pass on both: {took}{ratio}."
+
+
 def table(out: Path, files: Sequence[str]) -> str:
     """Markdown: a row for each file, then the reasons."""
     lines = [
@@ -123,7 +143,7 @@ def table(out: Path, files: Sequence[str]) -> str:
         lines.append(f"| {file} | {count} | {good} | {skipped} | {share:.1%} |")
         reasons.update(reason(f) for f in failed.values() if f.outcome != "skipped")
     lines.append(f"| all | {total} | {passed} | | {passed / max(1, total):.1%} |")
-    lines += ["", "| tests | reason |", "|---|---|"]
+    lines += ["", times(out, files), "", "| tests | reason |", "|---|---|"]
     lines += [f"| {count} | {text.replace('|', '/')} |" for text, count in reasons.most_common()]
     return "\n".join(lines)
 

@@ -28,7 +28,7 @@ class Recorder:
     def __init__(self, out: Path, known: set[str], sample: int, seed: str, seconds: float) -> None:
         self._out = out.open("a")
         self._known, self._sample, self._seed, self._seconds = known, sample, seed, seconds
-        self._started = 0.0
+        self._started = self._worked = 0.0
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """The same sample on each platform, without what has an outcome already."""
@@ -39,7 +39,7 @@ class Recorder:
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """A test begins."""
-        self._started = time.monotonic()
+        self._started, self._worked = time.monotonic(), time.process_time()
         self._write(nodeid, "started", "")
         signal.setitimer(signal.ITIMER_REAL, self._seconds)
 
@@ -52,7 +52,9 @@ class Recorder:
 
     def _write(self, test: str, outcome: str, message: str) -> None:
         seconds = round(time.monotonic() - self._started, 2)
+        worked = round(time.process_time() - self._worked, 2)
         row = {"test": test, "outcome": outcome, "message": message, "seconds": seconds}
+        row["processor_seconds"] = worked
         print(json.dumps(row), file=self._out, flush=True)
 
 

@@ -7,7 +7,9 @@ import subprocess
 from pathlib import Path
 
 _GDB_SECONDS = 60.0
-"""Assumed: reading the symbols of jaxlib and LLVM takes gdb some seconds, more on a busy host."""
+"""Assumed: on a busy host gdb takes some seconds."""
+_LIBRARIES = "libc|libpython|libpthread"
+"""Of which symbols are read. Those of jaxlib and LLVM take gdb minutes on a busy host."""
 
 
 def where(process: int) -> str:
@@ -18,7 +20,8 @@ def where(process: int) -> str:
     debugger = shutil.which("gdb")
     if debugger is None:
         return "no gdb to ask; " + _by_the_kernel(process)
-    command = [debugger, "-p", str(process), "-batch", "-ex", "thread apply all bt 60"]
+    command = [debugger, "-iex", "set auto-solib-add off", "-p", str(process), "-batch"]
+    command += ["-ex", f"sharedlibrary {_LIBRARIES}", "-ex", "thread apply all bt 60"]
     try:
         said = subprocess.run(
             command, capture_output=True, text=True, timeout=_GDB_SECONDS, check=False

@@ -24,6 +24,7 @@ from runtime.queue import RunInterruptedError
 
 Round = Callable[[random.Random], None]
 _FORK_SECONDS = 120.0
+_STANDARD_ERROR = 2
 
 
 def is_interruption(error: BaseException) -> bool:
@@ -197,9 +198,8 @@ def fork(pick: random.Random) -> None:
     x = _values(pick, 8, 128)
     child = os.fork()
     if not child:
-        faulthandler.dump_traceback_later(
-            _FORK_SECONDS / 2, exit=True
-        )  # hangs: where, and status 1
+        # Hangs: where, and status 1. To the file itself: Python's stream has a lock that a thread may hold.
+        faulthandler.dump_traceback_later(_FORK_SECONDS / 2, exit=True, file=_STANDARD_ERROR)
         code = 1
         try:
             _same(tpuc.jit(lambda x: x * 2 + 1)(x), x * 2 + 1)

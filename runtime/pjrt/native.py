@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import os
 from collections import deque
 from collections.abc import Callable
 from functools import cache
@@ -200,7 +201,8 @@ def drain() -> None:
     drain leaves is the next one's.
     """
     native = leaves()
-    if not _draining.acquire(blocking=False):
+    draining = _draining
+    if not draining.acquire(blocking=False):
         return
     try:
         while _gone:
@@ -213,7 +215,17 @@ def drain() -> None:
         _all_of(map(setattr, deleted, repeat("array"), repeat(None)))
         _all_of(map(objects.pop, iter(native.next_released, None), repeat(None)))
     finally:
-        _draining.release()
+        draining.release()
+
+
+def _renew() -> None:
+    """In a forked process nobody drains yet: the thread that did is the other process's."""
+    global _draining
+    _draining = RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)
 
 
 def _drain_pending(place: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import multiprocessing
 import random
 import sys
 import threading
@@ -132,7 +133,7 @@ def test_threads_get_blocks_of_their_own() -> None:
 def test_a_release_in_the_middle_of_an_allocation_waits_for_nobody() -> None:
     allocator = HbmAllocator(CAPACITY)
     block = allocator.allocate(CAPACITY)
-    with allocator._lock:  # as a finalizer finds it
+    with allocator._lock.here:  # as a finalizer finds it
         del block
     assert allocator.largest_free_bytes == CAPACITY
     assert allocator.allocate(CAPACITY).offset == 0
@@ -166,8 +167,8 @@ def test_nothing_is_lost_where_an_allocation_is_interrupted() -> None:
     steps = 0
     while interrupted_at(steps, work):
         steps += 1
-        assert allocator._lock.acquire(blocking=False), steps
-        allocator._lock.release()
+        assert allocator._lock.here.acquire(blocking=False), steps
+        allocator._lock.here.release()
         assert (allocator.array_bytes, allocator.program_bytes) == (0, 3 * GRANULE_BYTES), steps
         assert allocator.block_count == 1, steps
     assert steps > 30
@@ -205,3 +206,27 @@ def test_programs_come_while_others_look_for_idle_ones() -> None:
     assert len(memory._idle_programs()) == 0
     held.is_idle = True
     assert memory._idle_programs() == [held]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks are for Linux")
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")  # newer Pythons' remark
+def test_a_forked_process_allocates_although_a_thread_was_at_it() -> None:
+    allocator = HbmAllocator(CAPACITY)
+    is_taken, may_end = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with allocator._lock.here:
+            is_taken.set()
+            may_end.wait()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    is_taken.wait()
+    child = multiprocessing.get_context("fork").Process(target=allocator.allocate, args=(1,))
+    child.start()
+    child.join(timeout=60)
+    may_end.set()
+    holder.join()
+    was_hung = child.is_alive()
+    child.kill()
+    assert not was_hung and child.exitcode == 0
