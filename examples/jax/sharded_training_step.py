@@ -2,10 +2,11 @@
 
     python examples/jax/sharded_training_step.py gpt2 4x2 32 > gpt2.mlir       # mesh data x model, batch
     tpuc estimate gpt2.mlir --target v5e:2x2,v5e:4x2,v5e:4x4
+    python examples/jax/sharded_training_step.py llama-70b 35x16x16 8960 > llama.mlir   # 35 copies of 16 x 16
 
 Weights and the state of Adam are cut over `data` (FSDP) and over `model` (tensor parallel), the batch over
-`data`, activations between layers along the sequence over `model`. Layers are a scan, computed again for
-their gradients. Weights are kept in f32 and used in bf16.
+`data` and the copies of all that, activations between layers along the sequence over `model`. Layers are
+a scan, computed again for their gradients. Weights are kept in f32 and used in bf16.
 """
 
 from __future__ import annotations
@@ -105,18 +106,22 @@ def step(c: Config, cut: Any, w: State, m: State, v: State, tokens: jax.Array) -
     return w, m, v, value
 
 
-def exported(name: str, data: int, model: int, batch: int) -> str:
-    """The step's StableHLO for a mesh of data x model devices."""
-    c, mesh = CONFIGS[name], AbstractMesh((data, model), ("data", "model"))
+def exported(name: str, data: int, model: int, batch: int, copies: int = 1) -> str:
+    """The step's StableHLO for a mesh of data x model devices, or of so many copies of it."""
+    c = CONFIGS[name]
+    names, sizes = ("copies", "data", "model"), (copies, data, model)
+    mesh = AbstractMesh(sizes, names) if copies > 1 else AbstractMesh(sizes[1:], names[1:])
+    batch_axes = ("copies", "data") if copies > 1 else "data"
 
     def cut(x: jax.Array, *axes: str | None) -> jax.Array:
-        return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, P(*axes)))
+        placed = (batch_axes if axis == "data" else axis for axis in axes)
+        return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, P(*placed)))
 
     state = {
         key: jax.ShapeDtypeStruct(dims, jnp.float32, sharding=NamedSharding(mesh, spec))
         for key, (dims, spec) in weights(c).items()
     }
-    rows = NamedSharding(mesh, P("data"))
+    rows = NamedSharding(mesh, P(batch_axes))
     tokens = jax.ShapeDtypeStruct((batch, c.sequence + 1), jnp.int32, sharding=rows)
     places = jax.tree.map(lambda leaf: leaf.sharding, state)
     whole = NamedSharding(mesh, P())
@@ -129,5 +134,5 @@ def exported(name: str, data: int, model: int, batch: int) -> str:
 
 if __name__ == "__main__":
     model_name, shape, examples = sys.argv[1:]
-    sizes = [int(size) for size in shape.split("x")]
-    print(exported(model_name, sizes[0], sizes[1], int(examples)))
+    *more, data_size, model_size = (int(size) for size in shape.split("x"))
+    print(exported(model_name, data_size, model_size, int(examples), *more))

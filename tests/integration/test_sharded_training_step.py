@@ -14,7 +14,10 @@ import tpuc
 SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "jax" / "sharded_training_step.py"
 
 
-def test_a_step_gives_the_loss_and_the_weights_of_jax() -> None:
+@pytest.mark.parametrize(
+    ("copies", "target"), [(1, "v5e:2x2"), (2, "v5e:4x2")], ids=["one", "copies"]
+)
+def test_a_step_gives_the_loss_and_the_weights_of_jax(copies: int, target: str) -> None:
     step = runpy.run_path(str(SCRIPT))
     config, rng = step["CONFIGS"]["tiny"], np.random.default_rng(0)
     dims = step["weights"](config)
@@ -29,7 +32,7 @@ def test_a_step_gives_the_loss_and_the_weights_of_jax() -> None:
     with jax.default_device(jax.devices("cpu")[0]):
         run = jax.jit(lambda *args: step["step"](config, lambda x, *_: x, *args))
         want = [np.asarray(leaf) for leaf in jax.tree.leaves(run(*arguments))]
-    program = tpuc.compile(step["exported"]("tiny", 2, 2, 8), target="v5e:2x2")
+    program = tpuc.compile(step["exported"]("tiny", 2, 2, 8, copies), target=target)
     found = program(*jax.tree.leaves(arguments))
     assert {"all-gather", "reduce-scatter"} <= {one["kind"] for one in program.collectives}
     assert float(found[-1]) == pytest.approx(float(want[-1]), rel=1e-3)
