@@ -109,12 +109,23 @@ class SourceText:
 
 
 class CompileError(TpucError):
-    """A user's input cannot be compiled: `message`, and where (`span`) when known."""
+    """A user's input cannot be compiled: `message`, and where (`span`) when known.
+
+    `origin` is where in the program that the input was made from, ``train.py:12 (jit(f)/sin)``, if the input
+    says so.
+    """
 
     def __init__(self, message: str, span: SourceSpan | None = None) -> None:
         self.message = message
         self.span = span
+        self.origin = ""
         super().__init__(message if span is None else f"{message}\n  at {span.render()}")
+
+    def say_origin(self, origin: str) -> None:
+        """Say where the input comes from; what was said first stays."""
+        if origin and not self.origin:
+            self.origin = origin
+            self.args = (f"{self}\n  from {origin}",)
 
 
 class VerifyError(CompileError):

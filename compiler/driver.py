@@ -22,6 +22,7 @@ from compiler.backend.kernel_options import KernelOptions
 from compiler.backend.lower_module import LoweredModule, lower_module
 from compiler.diagnostics import CompileError, KernelLimitError
 from compiler.hlo.ir import HloInstruction, HloModule
+from compiler.hlo.origins import origins_said
 from compiler.hlo.printer import print_module
 from compiler.hlo.replica_groups import device_counts
 from compiler.hlo.result_memories import result_memories
@@ -84,7 +85,7 @@ def compile_module(
     Raises VerifyError, UnsupportedError, ResourceExhaustedError or CompileError for the user.
     """
     collect_if_much_was_made()
-    with no_cyclic_gc():
+    with no_cyclic_gc(), origins_said(module):
         return _compile(module, chip, options or CompileOptions(), cores)
 
 

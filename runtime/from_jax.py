@@ -82,7 +82,8 @@ def from_jax(
     traced = _traced(function, args, kwargs)
     lowered: Any = traced.flat.lower(lowering_platforms=("tpu",))
     text = str(lowered.as_text("stablehlo"))
-    executable = compile_for(text, target, options=options)
+    with_lines = str(lowered.as_text("stablehlo", debug_info=True))  # for reports and errors
+    executable = compile_for(with_lines, target, options=options)
     return FromJax(executable, text, (traced.in_tree, traced.out_tree))
 
 

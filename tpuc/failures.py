@@ -85,7 +85,8 @@ def _of_the_user(error: Exception, words: Sequence[str]) -> Failure:
     if isinstance(error, CompileError) and place is not None and place.file == NO_FILE:
         # a command reads text without a file from standard input alone
         place = replace(place, file=text_file("-"))
-        error = CompileError(error.message, place)
+        origin, error = error.origin, CompileError(error.message, place)
+        error.say_origin(origin)
     text = on_one_line(str(error), words)
     return Failure(
         kind,

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 
+from compiler.diagnostics import CompileError, SourceSpan
 from compiler.hlo.attributes import FrontendAttributes, OpMetadata
 from compiler.hlo.escapes import quote, unquote
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
@@ -165,6 +167,30 @@ def _named(texts: tuple[str, ...], tables: StackFrames | None) -> tuple[Origin, 
     """The origins that metadata texts name, each once."""
     found = (_origin(text, tables) for text in texts)
     return tuple(dict.fromkeys(o for o in found if o.op_name or o.file))
+
+
+@contextmanager
+def origins_said(module: HloModule) -> Iterator[None]:
+    """Let errors about an instruction of the module say which line of the user's program made it."""
+    try:
+        yield
+    except CompileError as error:
+        if error.span is not None:
+            error.say_origin(_place_of(module, error.span))
+        raise
+
+
+def _place_of(module: HloModule, span: SourceSpan) -> str:
+    instructions = (instr for c in module.computations.values() for instr in c)
+    for instr in instructions:
+        if instr.span == span:
+            return said(origins_of(instr))
+    return ""
+
+
+def said(origins: Iterable[Origin]) -> str:
+    """The first of origins that names a line; nothing if none does."""
+    return next((str(origin) for origin in origins if origin.place), "")
 
 
 def inside(instr: HloInstruction) -> Iterator[HloInstruction]:

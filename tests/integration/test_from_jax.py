@@ -61,3 +61,19 @@ def test_static_arguments_of_a_jitted_function_stay_static() -> None:
     made = tpuc.from_jax(jax.jit(scaled, static_argnames="times"), x, x, times=2)
     assert made(x + 1, x)["all"].tolist() == [1, 2, 3, 1, 2, 3]
     assert made.text("stablehlo").startswith("module @jit_scaled")
+
+
+def test_reports_and_errors_name_lines_of_the_function() -> None:
+    def line(x: jax.Array) -> jax.Array:
+        return jax.lax.reduce_precision(jnp.sin(x), 5, 5)
+
+    made = tpuc.from_jax(line, np.ones(5, np.float32))
+    place = f"{__file__}:{line.__code__.co_firstlineno + 1}"
+    assert {origin.place for origin in made.report.origin_costs} == {place}
+
+    def refused(x: jax.Array) -> jax.Array:
+        return jax.ffi.ffi_call("mine", x)(x)
+
+    number = refused.__code__.co_firstlineno + 1
+    with pytest.raises(tpuc.CompileError, match=rf"\n  from .*test_from_jax.py:{number} \(jit"):
+        tpuc.from_jax(refused, np.ones(5, np.float32))

@@ -28,6 +28,14 @@ class Origin:
         """``file:line``, as much of it as is known."""
         return f"{self.file}:{self.line}" if self.file and self.line else self.file
 
+    def __str__(self) -> str:
+        """``train.py:12 (jit(f)/sin)``, as much of it as is known."""
+        return (
+            f"{self.place} ({self.op_name})"
+            if self.place and self.op_name
+            else self.place or self.op_name
+        )
+
     def to_json(self) -> dict[str, object]:
         """The JSON object of an origin."""
         return {"op_name": self.op_name, "file": self.file, "line": self.line}

@@ -24,7 +24,7 @@ from compiler.frontends.stablehlo.syntax import Attribute, Document, Operation, 
 from compiler.frontends.stablehlo.types import Signature, Types, fits, is_static
 from compiler.hlo.builder import HloBuilder
 from compiler.hlo.ir import HloComputation, HloInstruction, HloModule
-from compiler.hlo.origins import set_origins
+from compiler.hlo.origins import said, set_origins
 from compiler.hlo.shape import ArrayShape, Shape, TupleShape
 from compiler.hlo.shape_text import print_shape
 
@@ -249,6 +249,13 @@ class Body(HloBuilder):
 
     def lower_block(self, operations: Sequence[Operation]) -> list[Instr]:
         """Lower the operations of a block and return what its terminator returns."""
+        try:
+            return self._lowered(operations)
+        except CompileError as error:
+            error.say_origin(said(self.unit.locations.origins(self.op.location)))
+            raise
+
+    def _lowered(self, operations: Sequence[Operation]) -> list[Instr]:
         table = self.unit.table
         for op in operations:
             self.op = op

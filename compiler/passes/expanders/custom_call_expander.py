@@ -41,13 +41,15 @@ Instr = HloInstruction
 Target = Callable[[Emitter, Instr], Instr]
 _HOST_LIBRARIES = ("lapack_", "blas_", "cusolver", "cublas", "hipsolver", "hipblas")
 """How targets of JAX's lowerings for CPUs and GPUs begin."""
-_WHILE_PARTITIONING = {
+_NOT_YET = {
+    "tpu_custom_call": "a kernel written in Pallas, which tpuc does not compile; write it with jax.numpy",
     "CustomSPMDPartitioning": "what custom_partitioning wraps is cut by a function of Python; "
     "write the cut with jax.shard_map",
     "InspectSharding": "jax.debug.inspect_array_sharding calls Python with what propagation chose; "
     "look at a result's sharding outside of jit, or at the text of `tpuc opt`",
 }
-"""Targets that call back while a program is partitioned, and what to write instead."""
+"""Targets of JAX that are not run, kernels and what calls back while a program is partitioned, and what to
+write instead."""
 
 
 def expand_custom_calls(module: HloModule, context: PassContext) -> bool:
@@ -96,8 +98,8 @@ def _refusal(target: str) -> str:
             f"{target!r} calls a library of the host; lower the function for a TPU: "
             'jax.jit(f).trace(*args).lower(lowering_platforms=("tpu",))'
         )
-    if target in _WHILE_PARTITIONING:
-        return f"{target!r}: {_WHILE_PARTITIONING[target]}"
+    if target in _NOT_YET:
+        return f"{target!r}: {_NOT_YET[target]}"
     return f"{target!r} is unknown; known are {', '.join(sorted(TARGETS))}"
 
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
+from compiler.diagnostics import CompileError, UnsupportedError
+from compiler.driver import compile_module
+from compiler.frontends.stablehlo.lowering import parse_stablehlo
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.origins import absorb, origin_texts, origins_of
 from compiler.hlo.parser import parse_module
@@ -108,3 +113,26 @@ def test_a_table_reads_back_and_damage_is_an_empty_one() -> None:
     assert table.of("nowhere") == ()
     for damaged in ("", "[]", '{"sites": {"a": {"b": [7]}}}', '{"origins": 3}', '{"sites": []}'):
         assert origin_table({ORIGINS: damaged}) == OriginTable()
+
+
+def test_errors_of_passes_name_the_users_line() -> None:
+    module = parse_module(
+        "HloModule m\nENTRY e {\n  x = f32[4] parameter(0)\n"
+        '  y = f32[4] negate(x), metadata={op_name="f/neg" source_file="m.py" source_line=3}\n'
+        '  ROOT r = f32[4] custom-call(y), custom_call_target="mine", '
+        'metadata={op_name="f/mine" source_file="m.py" source_line=4}\n}\n'
+    )
+    with pytest.raises(
+        UnsupportedError, match=r"(?s)'mine' is unknown.*\n  from m.py:4 \(f/mine\)$"
+    ):
+        compile_module(module, load_chip("v5e"))
+
+
+def test_errors_of_a_frontend_name_the_users_line() -> None:
+    text = """func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %0 = stablehlo.negate %x : tensor<4xf32> loc("m.py":3:1)
+  %1 = "stablehlo.strange"(%0) : (tensor<4xf32>) -> tensor<4xf32> loc("f/strange"("m.py":4:1))
+  return %1 : tensor<4xf32>
+}"""
+    with pytest.raises(CompileError, match=r"(?s)strange.*\n  from m.py:4 \(f/strange\)$"):
+        parse_stablehlo(text)
