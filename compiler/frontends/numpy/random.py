@@ -35,8 +35,11 @@ _SHUFFLE_EXPONENT = 3
 Shape = Sequence[int]
 
 
-def threefry(key: Tracer, high: Any, low: Any) -> tuple[Any, Any]:
-    """Two words for each counter of two words: twenty rounds of Threefry-2x32."""
+def threefry(key: Any, high: Any, low: Any) -> tuple[Any, Any]:
+    """Two words for each counter of two words: twenty rounds of Threefry-2x32.
+
+    `key` is a key, or the first and the second words of many, each for a counter of its own.
+    """
     first, second = key[0], key[1]
     schedule = (first, second, first ^ second ^ np.uint32(_PARITY))
     a, b = high + schedule[0], low + schedule[1]
@@ -83,11 +86,23 @@ def uniform(
     trace: Trace, shape: Shape, dtype: NumpyDType, of: Any, minval: Any = 0.0, maxval: Any = 1.0
 ) -> Any:
     """Floats in ``[minval, maxval)``: random bits as the mantissas of numbers in [1, 2)."""
-    want = _float_type("uniform", dtype)
+    want = float_type("uniform", dtype)
     low, high = (convert(as_tracer(trace, bound), want) for bound in (minval, maxval))
-    info = _limits(want)
-    drawn_bits = 8 if info.nmant < 8 else info.bits
-    drawn = convert(_bits(_key(trace, of), trace, shape, drawn_bits), _UNSIGNED[info.bits])
+    drawn = _bits(_key(trace, of), trace, shape, word_type(want)(0).itemsize * 8)
+    return floats_of_bits(drawn, want, low, high)
+
+
+def word_type(dtype: NumpyDType) -> type[np.unsignedinteger[Any]]:
+    """The type of the random bits that a float is made of."""
+    info = float_limits(dtype)
+    return _UNSIGNED[8 if info.nmant < 8 else info.bits]
+
+
+def floats_of_bits(drawn: Any, want: NumpyDType, low: Any, high: Any) -> Any:
+    """Floats in ``[low, high)`` of random bits of `word_type`."""
+    info = float_limits(want)
+    drawn_bits = drawn.dtype.itemsize * 8
+    drawn = convert(drawn, _UNSIGNED[info.bits])
     one = np.ones((), want).view(_UNSIGNED[info.bits])
     mantissa = drawn >> one.dtype.type(drawn_bits - info.nmant)
     floats = _with_bits(mantissa | one, want) - np.ones((), want)
@@ -96,9 +111,15 @@ def uniform(
 
 def normal(trace: Trace, shape: Shape, dtype: NumpyDType, of: Any) -> Any:
     """Floats of the standard normal distribution: its inverse applied to uniform ones."""
-    want = _float_type("normal", dtype)
+    want = float_type("normal", dtype)
+    drawn = _bits(_key(trace, of), trace, shape, word_type(want)(0).itemsize * 8)
+    return normal_of(trace, drawn, want)
+
+
+def normal_of(trace: Trace, bits: Any, want: NumpyDType) -> Any:
+    """Standard normal numbers of random bits of `word_type`."""
     least = np.nextafter(np.array(-1, want), np.array(0, want), dtype=want)
-    drawn = uniform(trace, shape, want, of, least, np.array(1, want))
+    drawn = floats_of_bits(bits, want, least, np.array(1, want))
     return np.array(math.sqrt(2), want) * apply_special(trace, erf_inv, drawn)
 
 
@@ -106,7 +127,7 @@ def truncated_normal(
     trace: Trace, shape: Shape, dtype: NumpyDType, of: Any, lower: Any, upper: Any
 ) -> Any:
     """Standard normal numbers that lie in ``(lower, upper)``."""
-    want = _float_type("truncated_normal", dtype)
+    want = float_type("truncated_normal", dtype)
     bounds: list[Any] = [convert(as_tracer(trace, bound), want) for bound in (lower, upper)]
     low, high = bounds
     root = np.array(math.sqrt(2), want)
@@ -149,8 +170,8 @@ def bernoulli(trace: Trace, shape: Shape, of: Any, p: Any) -> Any:
 
 def gumbel(trace: Trace, shape: Shape, dtype: NumpyDType, of: Any) -> Any:
     """Floats of the standard Gumbel distribution."""
-    want = _float_type("gumbel", dtype)
-    tiny = np.array(_limits(want).tiny, want)
+    want = float_type("gumbel", dtype)
+    tiny = np.array(float_limits(want).tiny, want)
     drawn: Any = uniform(trace, shape, want, of, tiny, np.array(1, want))
     inner: Any = -np.log(drawn)
     return -np.log(inner)
@@ -165,8 +186,8 @@ def exponential(trace: Trace, shape: Shape, dtype: NumpyDType, of: Any) -> Any:
 
 def laplace(trace: Trace, shape: Shape, dtype: NumpyDType, of: Any) -> Any:
     """Floats of the standard Laplace distribution."""
-    want = _float_type("laplace", dtype)
-    least = np.array(-1 + _limits(want).epsneg, want)
+    want = float_type("laplace", dtype)
+    least = np.array(-1 + float_limits(want).epsneg, want)
     drawn = uniform(trace, shape, want, of, least, np.array(1, want))
     return np.sign(drawn) * np.log1p(-np.abs(drawn))
 
@@ -249,11 +270,13 @@ def _key(trace: Trace, value: Any) -> Any:
     return found
 
 
-def _limits(dtype: NumpyDType) -> Any:
+def float_limits(dtype: NumpyDType) -> Any:
+    """What `finfo` says of a type."""
     return ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
 
 
-def _float_type(name: str, dtype: NumpyDType) -> NumpyDType:
+def float_type(name: str, dtype: NumpyDType) -> NumpyDType:
+    """The type of what is drawn; raises CompileError."""
     want = device_dtype(dtype)
     if not from_numpy(want).is_float or want.itemsize not in (2, 4):
         raise CompileError(f"random.{name}: {want}, want float32, float16 or bfloat16")

@@ -15,7 +15,7 @@ from compiler.frontends.numpy.tracing import trace
 from compiler.hlo.evaluator import evaluate
 from compiler.hlo.parser import parse_module
 from compiler.hlo.printer import print_module
-from runtime import random
+from tpuc import random
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 
@@ -71,6 +71,26 @@ SAME_AS_JAX = {
     "categorical, shape": of_key("categorical", WEIGHTS, -1, (4, 2)),
     "permutation": of_key("permutation", 100),
     "permutation of rows": of_key("permutation", np.arange(24, dtype=np.int32).reshape(8, 3)),
+    "cauchy": of_key("cauchy", (40,)),
+    "logistic": of_key("logistic", (40,)),
+    "logistic bf16": of_key("logistic", (40,), BF16),
+    "maxwell": of_key("maxwell", (7, 5)),
+    "rademacher": of_key("rademacher", (40,)),
+    "pareto": of_key("pareto", np.float32([0.5, 2.0, 7.0]), (6, 3)),
+    "rayleigh": of_key("rayleigh", np.float32([0.5, 2.0])),
+    "lognormal": of_key("lognormal", np.float32(0.7), (30,)),
+    "weibull_min": of_key("weibull_min", 2.0, 1.5, (30,)),
+    "triangular": of_key("triangular", -1.0, np.float32([0.0, 0.5, 2.0]), 3.0, (9, 3)),
+    "geometric": of_key("geometric", np.float32([0.1, 0.5, 0.9]), (20, 3)),
+    "gamma": of_key("gamma", np.float32([0.2, 0.9, 1.0, 3.5, 80.0]), (20, 5)),
+    "gamma scalar": of_key("gamma", np.float32(0.4)),
+    "loggamma": of_key("loggamma", np.float32([0.001, 0.9, 4.0]), (10, 3)),
+    "beta": of_key("beta", np.float32([0.5, 2.0]), np.float32(3.0), (10, 2)),
+    "dirichlet": of_key("dirichlet", np.float32([[0.5, 2.0, 1.0], [3.0, 3.0, 3.0]])),
+    "dirichlet, shape": of_key("dirichlet", np.float32([0.5, 2.0, 1.0]), (4,)),
+    "t": of_key("t", np.float32([1.0, 5.0]), (10, 2)),
+    "chisquare": of_key("chisquare", np.float32([1.0, 5.0]), (10, 2)),
+    "poisson": of_key("poisson", np.float32([0.0, 0.3, 4.0, 9.9, 10.0, 300.0]), (20, 6)),
     "choice": of_key("choice", 10, (20,)),
     "choice without": of_key("choice", 10, (6,), False),
 }
@@ -117,6 +137,12 @@ def test_what_is_no_key_or_type_is_refused() -> None:
         run(of_key("uniform"), np.float32([1, 2]))
     with pytest.raises(CompileError, match="want float32, float16 or bfloat16"):
         run(of_key("normal", (3,), np.int32), np.uint32([1, 2]))
+    with pytest.raises(CompileError, match="do not broadcast to shape"):
+        run(of_key("gamma", np.ones(5, np.float32), (3,)), np.uint32([1, 2]))
+    with pytest.raises(CompileError, match=r"shape \[5\] and \[3\] do not broadcast$"):
+        run(of_key("beta", np.ones(5, np.float32), np.ones(3, np.float32)), np.uint32([1, 2]))
+    with pytest.raises(CompileError, match="alpha is a scalar"):
+        run(of_key("dirichlet", np.float32(1)), np.uint32([1, 2]))
     with pytest.raises(CompileError, match="does not fit 32 bits"):
         random.key(1 << 40)
     with pytest.raises(CompileError, match="20 of 10 elements without putting back"):
