@@ -18,7 +18,7 @@ from runtime.pjrt import (
     programs,
     serialization,
     topologies,
-)  # fmt: skip
+)
 from runtime.pjrt.failures import PjrtError, error_handle
 from runtime.pjrt.layouts import FUNCTIONS, MAJOR, MINOR, ErrorCode, structure
 from runtime.pjrt.native import SlotBlock, give_back, leaves, making

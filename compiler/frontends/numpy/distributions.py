@@ -31,7 +31,7 @@ from compiler.frontends.numpy.random import (
     threefry,
     uniform,
     word_type,
-)  # fmt: skip
+)
 from compiler.frontends.numpy.special import apply_special
 from compiler.frontends.numpy.tracer import Trace, open_trace
 from compiler.hlo.host_types import NumpyDType
