@@ -22,6 +22,7 @@ from runtime.executable import Executable
 from runtime.pjrt.devices import PjrtClient
 from runtime.pjrt.failures import PjrtError
 from runtime.pjrt.layouts import ErrorCode
+from runtime.pjrt.lent_bytes import lend
 from runtime.pjrt.messages import Assignment, compile_request
 from runtime.pjrt.native import objects
 from runtime.pjrt.programs import PjrtProgram
@@ -34,7 +35,6 @@ from tpu_sim.isa.source_digest import source_digest
 
 _MAGIC = b"tpuc.pjrt\n"
 _SIZE_BYTES = 8
-_kept: dict[int, Any] = {}
 
 
 def dump(program: PjrtProgram) -> bytes:
@@ -104,21 +104,10 @@ def _shape(text: str) -> ArrayShape:
 
 
 def serialize(a: Any) -> None:
-    """`Executable_Serialize`: the bytes stay until PJRT calls the deleter."""
-    data = dump(objects[a.executable])
-    room = ctypes.create_string_buffer(data, len(data))
-    address = ctypes.addressof(room)
-    _kept[address] = room
-    a.serialized_bytes, a.serialized_bytes_size = address, len(data)
-    a.serialized_executable = address
-    a.serialized_executable_deleter = ctypes.cast(_DELETER, ctypes.c_void_p).value
-
-
-def _forget(address: int, kept: dict[int, Any] = _kept) -> None:
-    kept.pop(address, None)
-
-
-_DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_forget)
+    """`Executable_Serialize`."""
+    lent = lend(dump(objects[a.executable]))
+    a.serialized_bytes, a.serialized_bytes_size = lent.address, lent.size
+    a.serialized_executable, a.serialized_executable_deleter = lent.address, lent.deleter
 
 
 def deserialize(a: Any) -> None:

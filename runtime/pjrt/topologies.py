@@ -12,6 +12,7 @@ from typing import Any
 
 from runtime.pjrt.devices import PjrtClient, client_of_target, target_name
 from runtime.pjrt.failures import PjrtError
+from runtime.pjrt.lent_bytes import lend
 from runtime.pjrt.native import objects
 from runtime.pjrt.programs import compile_for_devices
 from runtime.pjrt.values import read_named_values
@@ -20,8 +21,6 @@ _OF_HOSTS = frozenset({"chips_per_host_bounds", "chip_config_name"})
 """Options that say how a slice's chips are spread over hosts and what a device of a chip is. All devices are
 those of one process here, and what a device is follows from the chip."""
 _SLICES = "num_slices"
-
-_kept: dict[int, Any] = {}
 
 
 def create(a: Any) -> None:
@@ -51,22 +50,11 @@ def compile_program(a: Any) -> None:
 
 
 def serialize(a: Any) -> None:
-    """`TopologyDescription_Serialize`: its target. The bytes stay until PJRT calls the deleter."""
+    """`TopologyDescription_Serialize`: its target."""
     topology: PjrtClient = objects[a.topology]
-    data = topology.target.encode()
-    room = ctypes.create_string_buffer(data, len(data))
-    address = ctypes.addressof(room)
-    _kept[address] = room
-    a.serialized_bytes, a.serialized_bytes_size = address, len(data)
-    a.serialized_topology = address
-    a.serialized_topology_deleter = ctypes.cast(_DELETER, ctypes.c_void_p).value
-
-
-def _forget(address: int, kept: dict[int, Any] = _kept) -> None:
-    kept.pop(address, None)
-
-
-_DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_forget)
+    lent = lend(topology.target.encode())
+    a.serialized_bytes, a.serialized_bytes_size = lent.address, lent.size
+    a.serialized_topology, a.serialized_topology_deleter = lent.address, lent.deleter
 
 
 def deserialize(a: Any) -> None:
