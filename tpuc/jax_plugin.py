@@ -16,6 +16,8 @@ import os
 from functools import partial
 from typing import Any
 
+from tpu_sim.isa.collector import no_cyclic_gc
+
 NAME = "tpuc"
 REAL_NAME = "tpu"
 """JAX's own name for TPUs: taken where nothing else could answer to it."""
@@ -71,7 +73,8 @@ def _client(name: str, names: list[str]) -> Any:
     for other in names:
         if other in made:  # JAX makes the platforms one after another
             return made[other]
-    return importlib.import_module("runtime.pjrt.plugin").make_client(names)
+    with no_cyclic_gc():  # importing makes many objects that all stay, beside all that JAX has
+        return importlib.import_module("runtime.pjrt.plugin").make_client(names)
 
 
 def _topology(name: str, **options: Any) -> Any:
