@@ -37,8 +37,6 @@ from benchmarks.sections import version
 
 FIELDS = (codes, fields, images, indexed, records, scans, sciences, sequences, tables)
 """Modules whose import notes their programs."""
-TOLERANCE = 1e-2
-"""Of an output's largest element: one step of a code of eight bits."""
 _TIMEOUT = 600.0
 
 
@@ -121,7 +119,7 @@ def main() -> int:
         if not fnmatch.fnmatch(name, args.only):
             continue
         wrong, model = error(program), estimate(program, args.target)
-        failed |= bool(model.error) or not wrong <= TOLERANCE
+        failed |= bool(model.error) or not wrong <= program.tolerance
         rows.append(row(program, model, wrong))
         print(rows[-1], file=sys.stderr, flush=True)
     text = page(rows, args.target)

@@ -117,6 +117,7 @@ def minimizers(reads: int, length: int, k: int, window: int) -> Made:
         "inner": 5632,
         "group": 128,
     },
+    tolerance=1e-2,  # a number between two codes of eight bits may be rounded to either
 )
 def quantised_decoding(
     layers: int, batch: int, width: int, heads: int, slots: int, inner: int, group: int

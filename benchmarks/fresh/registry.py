@@ -44,12 +44,14 @@ Maker = Callable[..., Made]
 
 @dataclass(frozen=True)
 class Program:
-    """A program by name, with the sizes that its maker takes."""
+    """A program by name, with the sizes that its maker takes, and how far its values may be from JAX's, as a
+    share of an output's largest element."""
 
     name: str
     make: Maker
     small: dict[str, int]
     real: dict[str, int]
+    tolerance: float
 
     def hlo(self, *, is_small: bool) -> str:
         """The HLO text that JAX hands to XLA."""
@@ -60,13 +62,17 @@ class Program:
 
 
 PROGRAMS: dict[str, Program] = {}
+TOLERANCE = 2e-3
+"""Of programs that state none."""
 
 
-def program(small: dict[str, int], real: dict[str, int]) -> Callable[[Maker], Maker]:
+def program(
+    small: dict[str, int], real: dict[str, int], tolerance: float = TOLERANCE
+) -> Callable[[Maker], Maker]:
     """Note a maker under its name."""
 
     def note(make: Maker) -> Maker:
-        PROGRAMS[make.__name__] = Program(make.__name__, make, small, real)
+        PROGRAMS[make.__name__] = Program(make.__name__, make, small, real, tolerance)
         return make
 
     return note
