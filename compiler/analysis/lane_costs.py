@@ -27,6 +27,10 @@ STAGED = 9
 """From here on a value that several stages of one kernel read is stored in VMEM: a store, a load for
 each reader and the address arithmetic between take about as much."""
 
+OWN_COLUMNS = 64
+"""Columns of tiles of a row that each have code of their own; more go through one loop, whose places of
+lanes are known only when it runs."""
+
 LONG = 40
 """From here on so does a value that a chain of cheap operations makes: they fill the slots of a bundle."""
 

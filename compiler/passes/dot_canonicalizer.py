@@ -30,6 +30,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from dataclasses import replace as replace_fields
 
+from compiler.analysis.lane_costs import OWN_COLUMNS
 from compiler.analysis.packed_lanes import packed_rows, reads_packed
 from compiler.analysis.window_config import has_choice, transposed_request
 from compiler.hlo.call_graph import reachable
@@ -52,8 +53,6 @@ _MOST_MORE = 1.34
 _MOST_MORE_LONG = 2.0
 """The same for one of more columns than a stage has code of its own for: there each register that is put
 together takes tens of cycles, more than the MXU takes for zeros."""
-_OWN_COLUMNS = 64
-"""Columns of tiles that have code of their own (`_MOST_COPIES` of the vector stages)."""
 _MOST_FILLED = 0.4
 """Of the lanes, what features may fill: arrays of 64 lose more by being turned than they waste."""
 
@@ -450,7 +449,7 @@ def _with_whole_lanes(
     size = left.size(left.contracting[-1:])
     filled = _rounded(size, LANES)
     columns = left.size(left.contracting[:-1]) * filled // LANES
-    most = _MOST_MORE if columns <= _OWN_COLUMNS else _MOST_MORE_LONG
+    most = _MOST_MORE if columns <= OWN_COLUMNS else _MOST_MORE_LONG
     if size == filled or filled > most * size or not all(map(_ends_with_k, sides)):
         return sides
     e = Emitter.at(dot)

@@ -47,8 +47,8 @@ _LEAST_COPIES = 4
 """Of an array whose lanes are turned in loads, which takes 43 cycles a register (measured on v5e): each copy
 costs more than storing it."""
 
-_LEAST_STACKED = 8
-"""Rows of arrays that are stacked before they are turned: registers of whole rows."""
+LEAST_STACKED = 8
+"""Rows of arrays that are stacked before they are turned: rows of a register, which is turned whole."""
 _MOST_SPLIT = 32
 """Columns of a run of turned lanes: a block of 128 is turned for each run, which takes as long as storing
 and reading four registers (assumed)."""
@@ -105,7 +105,7 @@ def is_stacked_once(instr: HloInstruction) -> bool:
     if instr.opcode != "concatenate" or instr.array.element_count < _LEAST_ELEMENTS:
         return False
     rank = instr.array.rank
-    is_stack = instr.dimensions == (rank - 2,) and len(instr.operands) >= _LEAST_STACKED
+    is_stack = instr.dimensions == (rank - 2,) and len(instr.operands) >= LEAST_STACKED
     return (
         is_stack
         and instr.array.dims[-2] == len(instr.operands)

@@ -15,6 +15,7 @@ import math
 from compiler.hlo.dtypes import BY_NAME, PRED
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape
+from compiler.passes.repeated_work import LEAST_STACKED
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit
 from compiler.rewrite.pattern import Match, Op
@@ -23,8 +24,6 @@ from tpu_sim.isa.geometry import LANES
 
 _MOST_PARTS = 4
 """Each takes a permutation and a selection of every register (assumed)."""
-LEAST_COLUMNS = 8
-"""Columns in a stack that are rows of a register, which is turned whole."""
 
 
 # reshape(concatenate(a, b, {last})) == select(place % 2 == 0, pad(a, interior 1), pad(b, interior 1))
@@ -68,7 +67,7 @@ def stacked_columns(instr: HloInstruction, _: Match) -> HloInstruction | None:
     """Stack many columns as rows, and turn the stack."""
     dims, last = instr.array.dims, instr.array.rank - 1
     is_stack = instr.dimensions == (last,) and dims[last:] == (len(instr.operands),)
-    if not is_stack or dims[last] < LEAST_COLUMNS or last < 1 or dims[-2] < LANES // 2:
+    if not is_stack or dims[last] < LEAST_STACKED or last < 1 or dims[-2] < LANES // 2:
         return None
     row = (*dims[:-2], 1, dims[-2])
     parts = tuple(make.reshape(part, row) for part in instr.operands)

@@ -11,6 +11,7 @@ from functools import partial
 from compiler.analysis.indexing import Expr, const, linearize, ranged, var, variables
 from compiler.analysis.indexing_boxes import leaf_indices
 from compiler.analysis.indexing_maps import Index
+from compiler.analysis.lane_costs import OWN_COLUMNS
 from compiler.backend.vector.arrays import VmemArray
 from compiler.backend.vector.bounds import zero_outside
 from compiler.backend.vector.core import ElementEmitter
@@ -47,7 +48,6 @@ from tpu_sim.isa.geometry import SUBLANES
 
 _DEAR_TILE = 40
 """Operations from which it is worth asking whether column tiles differ."""
-_MOST_COPIES = 64
 _ALIKE = 1.25
 """Of the least operations for a tile: what longer runs of columns may take."""
 _MATRIX_OPS = 8192
@@ -214,7 +214,7 @@ def _run_rows_apart(
 ) -> bool:
     """Loops in which each row tile has code of its own, where that takes less than half of `cost`."""
     space, body = split_rows(stage.loops, factors, partial(emit_tile, emitter, stage))
-    if not 1 < space.row_tiles <= _MOST_COPIES:
+    if not 1 < space.row_tiles <= OWN_COLUMNS:
         return False
     rows = _three(space.row_tiles)
     dearest = _most((_cost(emitter, stage, factors, const(k)) for k in rows), cost / 2)
@@ -265,11 +265,11 @@ def _runs(space: TileSpace) -> list[int]:
     A concatenation of equal parts is read alike within a part, which may be many tiles wide.
     """
     count = space.col_tiles
-    if count <= _MOST_COPIES:
+    if count <= OWN_COLUMNS:
         return [1] if count > 1 else []
     if space.cols % 128:
         return []
-    return [n for n in range(count // 2, 0, -1) if count % n == 0 and count // n <= _MOST_COPIES]
+    return [n for n in range(count // 2, 0, -1) if count % n == 0 and count // n <= OWN_COLUMNS]
 
 
 def _run_transposed(emitter: ElementEmitter, loops: TileLoops, stage: BoxStage) -> None:
@@ -283,13 +283,13 @@ def _run_transposed(emitter: ElementEmitter, loops: TileLoops, stage: BoxStage) 
     whole = (space.row_tiles,)
     loops.block_rows = step
     cost = _cost(emitter, stage, whole) if max(blocks, space.col_tiles) > 1 else 0
-    if 1 < space.col_tiles <= _MOST_COPIES:
+    if 1 < space.col_tiles <= OWN_COLUMNS:
         columns = {0, space.col_tiles // 2, space.col_tiles - 1}
         apart = sum(_cost(emitter, stage, whole, columns=range(k, k + 1)) for k in columns)
         if 2 * apart < len(columns) * cost:
             _run_columns(emitter, loops, stage, down * step)
             return
-    if 1 < blocks <= _MOST_COPIES:
+    if 1 < blocks <= OWN_COLUMNS:
         rows = _three(blocks)
         apart = _most((_cost(emitter, stage, whole, const(k * step)) for k in rows), cost / 2)
         if 2 * apart < cost:
