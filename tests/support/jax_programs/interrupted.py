@@ -41,8 +41,12 @@ def held() -> tuple[int, int]:
     return len(native.objects) - len(waiting), used - sum(b.block.get("bytes") for b in waiting)
 
 
-def expect_nothing_left(work: Callable[[], object], least: int) -> None:
-    """Interrupt `work` at each place; it has at least so many."""
+def expect_nothing_left(work: Callable[[], object], least: int = 1) -> None:
+    """Interrupt `work` at each place; it has at least so many.
+
+    What native code does by itself has few places, and how few depends on what is ready when it begins:
+    only what always passes through Python can state more than one.
+    """
     for _ in range(4):
         work()
     before, number = held(), 0
@@ -61,12 +65,12 @@ def check_device_put() -> None:
 
 def check_quick_calls() -> None:
     x = jax.device_put(TILE)
-    expect_nothing_left(lambda: add(x, x), 30)
+    expect_nothing_left(lambda: add(x, x))
 
 
 def check_reading_a_result() -> None:
     x = jax.device_put(TILE)
-    expect_nothing_left(lambda: np.asarray(add(x, x)), 30)
+    expect_nothing_left(lambda: np.asarray(add(x, x)))
     np.testing.assert_array_equal(np.asarray(add(x, x)), 2 * TILE)
 
 
