@@ -91,7 +91,7 @@ def _whole_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 @dataclass
 class Plan:
-    """What to run: `module`, started with a first and a last seed and `arguments`.
+    """What to run: `module`, started with a first and a last seed and `arguments`, `batch` seeds a process.
 
     It prints ``{"begin": seed}`` and then a record ``{"seed": .., "kind": .., "detail": ..}``.
     """
@@ -101,14 +101,15 @@ class Plan:
     jobs: int = 1
     arguments: Sequence[str] = ()
     environment: dict[str, str] = field(default_factory=dict)
+    batch: int = BATCH
 
 
 def run(plan: Plan, tell: Callable[[dict[str, Any]], None]) -> None:
     """Run all seeds; `tell` gets one record a seed, from several threads in turn."""
     batches: queue.Queue[tuple[int, int]] = queue.Queue()
     for seeds in plan.seeds:
-        for first in range(seeds.start, seeds.stop, BATCH):
-            batches.put((first, min(first + BATCH, seeds.stop)))
+        for first in range(seeds.start, seeds.stop, plan.batch):
+            batches.put((first, min(first + plan.batch, seeds.stop)))
     lock = threading.Lock()
 
     def work() -> None:

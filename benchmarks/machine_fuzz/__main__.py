@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from benchmarks.seeds import Ledger, Plan, run
 
 _TITLE = "# Random programs on both machines\n"
 _WRONG = ("wrong", "crash", "hang")
+_BATCH = 400
+"""Seeds of a process: a process takes as long to start as four programs run."""
 
 
 def main() -> None:
@@ -44,7 +47,8 @@ def main() -> None:
             print(f"{record['seed']}: {record['kind']}: {record['detail'][:400]}", flush=True)
 
     arguments = [str(options.out)]
-    run(Plan("benchmarks.machine_fuzz.worker", ledger.missing(), options.jobs, arguments), tell)
+    plan = Plan("benchmarks.machine_fuzz.worker", ledger.missing(), options.jobs, arguments)
+    run(replace(plan, batch=_BATCH), tell)
     page = ledger.page("", "outcome on both machines")
     print(page)
     if options.write:

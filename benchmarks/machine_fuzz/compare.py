@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +23,7 @@ from tpu_sim.interp.numpy_machine import NumpyMachine
 from tpu_sim.isa.chips import load_chip
 from tpu_sim.isa.program import Program
 from tpu_sim.jit.lanes import LlvmLanes
-from tpu_sim.jit.llvm_machine import LlvmMachine
+from tpu_sim.jit.llvm_machine import LlvmMachine, NativeProgram
 from tpu_sim.machine.faults import CycleLimitFault, MachineFault
 from tpu_sim.machine.memory import HbmMemory
 from tpu_sim.machine.result import ExecutionResult
@@ -52,11 +52,16 @@ class Outcome:
 
 
 Machine = NumpyMachine | LlvmMachine
+_Starts = tuple[Callable[[HbmMemory], Run], Callable[[HbmMemory, bytes], Run]]
+"""How a run begins on a machine, and how a saved one goes on there."""
 
 
-def run(machine: Machine, program: Program, contents: bytes) -> Outcome:
-    """Run on a memory of given contents."""
+def run(machine: Machine, program: Program | NativeProgram, contents: bytes) -> Outcome:
+    """Run on a memory of given contents; native code on the LLVM machine alone."""
     hbm = _memory(contents)
+    if isinstance(machine, LlvmMachine):
+        return _outcome(lambda: machine.start(program, hbm), hbm)
+    assert isinstance(program, Program)
     return _outcome(lambda: machine.start(program, hbm), hbm)
 
 
@@ -75,32 +80,66 @@ def _outcome(start: Callable[[], Run], hbm: HbmMemory) -> Outcome:
     return Outcome(result, fault, hbm.bytes.view(np.uint32).copy())
 
 
-def _llvm(target: str, threads: int, max_cycles: int) -> LlvmMachine:
-    """A machine whose VMEM holds zeros, as that of the NumPy machine does at first."""
-    return LlvmMachine(load_chip(target), threads=threads, max_cycles=max_cycles, cache=False)
+class Runs:
+    """Runs of one case: what was run, checked, translated or compiled once is not again.
+
+    Machines are new for each run, but code of theirs is not: neither the checker nor native code
+    knows limits of cycles, what memories hold, or what a NaN is. `threads` is how many host threads
+    share the work of the LLVM machine.
+    """
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self._chip = load_chip(case.program.target)
+        self._numpy = NumpyMachine(self._chip)
+        self._outcomes: dict[tuple[int, int, int | None], Outcome] = {}
+        self._native: dict[tuple[int, bool], NativeProgram] = {}
+
+    def numpy_machine(self, max_cycles: int, nan: int, window_words: int | None) -> NumpyMachine:
+        """The one of this case, with other settings: it has looked at the program once."""
+        machine = self._numpy
+        machine.max_cycles, machine.nan, machine.window_words = max_cycles, nan, window_words
+        return machine
+
+    def plain(self, max_cycles: int, nan: int, window_words: int | None) -> Outcome:
+        """What the NumPy machine gives."""
+        key = (max_cycles, nan, window_words)
+        if key not in self._outcomes:
+            machine = self.numpy_machine(*key)
+            self._outcomes[key] = run(machine, self.case.program, self.case.contents)
+        return self._outcomes[key]
+
+    def llvm_machine(self, threads: int = 1, max_cycles: int = MAX_CYCLES) -> LlvmMachine:
+        """One whose VMEM holds zeros, as that of the NumPy machine does at first."""
+        return LlvmMachine(self._chip, threads=threads, max_cycles=max_cycles, cache=False)
+
+    def code(self, machine: LlvmMachine, same_nan: bool = False) -> NativeProgram:
+        """The program for that machine; with `same_nan` its NaN is that of the NumPy machine."""
+        key = (machine.threads, same_nan)
+        if key not in self._native:
+            with _same_nan() if same_nan else nullcontext():
+                self._native[key] = machine.prepare(self.case.program)
+        return self._native[key]
+
+    def native(self, threads: int, max_cycles: int, same_nan: bool = False) -> Outcome:
+        """What the LLVM machine gives."""
+        machine = self.llvm_machine(threads, max_cycles)
+        return run(machine, self.code(machine, same_nan), self.case.contents)
 
 
-def compare(case: Case, threads: int = 1, max_cycles: int = MAX_CYCLES) -> tuple[str, Outcome]:
+def compare(runs: Runs, threads: int = 1, max_cycles: int = MAX_CYCLES) -> tuple[str, Outcome]:
     """How the machines differ, "" if they agree; and what the NumPy machine gave."""
-    first = _plain(case, max_cycles, NANS[0], None)
-    second = _plain(case, max_cycles, NANS[1], _WINDOW_WORDS)
+    first = runs.plain(max_cycles, NANS[0], None)
+    second = runs.plain(max_cycles, NANS[1], _WINDOW_WORDS)
     if _same_end(first, second):
-        native = run(_llvm(case.program.target, threads, max_cycles), case.program, case.contents)
+        native = runs.native(threads, max_cycles)
         if not _differ(first, native, first.memory == second.memory, threads):
             return "", first
-    second = _plain(case, max_cycles, NANS[0], _WINDOW_WORDS)
+    second = runs.plain(max_cycles, NANS[0], _WINDOW_WORDS)
     if not _same_end(first, second):
         return "", first
-    with _same_nan():
-        native = run(_llvm(case.program.target, threads, max_cycles), case.program, case.contents)
+    native = runs.native(threads, max_cycles, same_nan=True)
     return _differ(first, native, first.memory == second.memory, threads), first
-
-
-def _plain(case: Case, max_cycles: int, nan: int, window_words: int | None) -> Outcome:
-    machine = NumpyMachine(
-        load_chip(case.program.target), max_cycles=max_cycles, nan=nan, window_words=window_words
-    )
-    return run(machine, case.program, case.contents)
 
 
 def _same_end(a: Outcome, b: Outcome) -> bool:
@@ -132,33 +171,54 @@ def _differ(plain: Outcome, native: Outcome, defined: npt.NDArray[np.bool_], thr
     return f"memory: {int(wrong.sum())} words, the first is {at}: {values}"
 
 
-def compare_pauses(case: Case, source: random.Random, cycles: int, threads: int = 1) -> str:
-    """How a run that goes from machine to machine, saved and restored, differs from a whole one."""
-    plain = [_plain(case, MAX_CYCLES, NANS[0], words) for words in (None, _WINDOW_WORDS)]
-    if not _same_end(*plain):
-        return ""
+def compare_pauses(runs: Runs, source: random.Random, cycles: int, threads: int = 1) -> str:
+    """How a run that goes from machine to machine, saved and restored, differs from a whole one.
+
+    Mostly with native code that has been made already, whose NaN is the host's; words that hang on it
+    are then not compared, and what seems to differ is looked at with the same NaN on both.
+    """
     pauses = sorted(source.randrange(cycles + 1) for _ in range(source.choice([1, 2, 4])))
-    with _same_nan():
-        machines = [
-            _llvm(case.program.target, threads, MAX_CYCLES),
-            NumpyMachine(load_chip(case.program.target), max_cycles=MAX_CYCLES, nan=NANS[0]),
-        ]
-        source.shuffle(machines)
-        hbm = _memory(case.contents)
-        paused = _outcome(lambda: _carried(case.program, machines, pauses, hbm), hbm)
-    return _differ(plain[0], paused, plain[0].memory == plain[1].memory, threads)
+    is_native_first, is_same_nan = source.random() < 0.5, source.random() < 0.25
+    for same_nan in (True,) if is_same_nan else (False, True):
+        nan = NANS[0] if same_nan else NANS[1]
+        plain = [runs.plain(MAX_CYCLES, *bits) for bits in ((NANS[0], None), (nan, _WINDOW_WORDS))]
+        wrong = ""
+        if _same_end(*plain):
+            paused = _paused(runs, threads, pauses, is_native_first, same_nan)
+            wrong = _differ(plain[0], paused, plain[0].memory == plain[1].memory, threads)
+            if not wrong:
+                break
+    return wrong
 
 
-def _carried(program: Program, machines: list[Machine], pauses: list[int], hbm: HbmMemory) -> Run:
+def _paused(
+    runs: Runs, threads: int, pauses: list[int], is_native_first: bool, same_nan: bool
+) -> Outcome:
+    """What a run gives that changes machines at `pauses`."""
+    native = runs.llvm_machine(threads)
+    numpy = runs.numpy_machine(MAX_CYCLES, NANS[0], None)
+    code, program = runs.code(native, same_nan), runs.case.program
+    starts = [
+        (lambda hbm: native.start(code, hbm), lambda hbm, data: native.restore(code, hbm, data)),
+        (
+            lambda hbm: numpy.start(program, hbm),
+            lambda hbm, data: numpy.restore(program, hbm, data),
+        ),
+    ]
+    hbm = _memory(runs.case.contents)
+    return _outcome(lambda: _carried(starts if is_native_first else starts[::-1], pauses, hbm), hbm)
+
+
+def _carried(starts: list[_Starts], pauses: list[int], hbm: HbmMemory) -> Run:
     """The last part of a run that was on several machines."""
-    execution = machines[0].start(program, hbm)
+    execution = starts[0][0](hbm)
     for number, cycle in enumerate(pauses, 1):
         execution.run_until(cycle)
         if not execution.is_done:
             execution.step()
         saved = execution.save()
         hbm.bytes[:] = 0x55
-        execution = machines[number % 2].restore(program, hbm, saved)
+        execution = starts[number % 2][1](hbm, saved)
         assert execution.save() == saved, "what is restored is not what was saved"
     return execution
 
@@ -167,10 +227,9 @@ def _name(outcome: Outcome) -> str:
     return "none" if outcome.fault is None else f"{outcome.fault[0].__name__} in {outcome.fault[1]}"
 
 
-def compare_estimate(case: Case, cycles: int) -> str:
+def compare_estimate(runs: Runs, cycles: int) -> str:
     """How an estimate differs from the cycles of a run."""
-    machine = _llvm(case.program.target, 1, MAX_CYCLES)
-    estimated = machine.estimate(case.program).cycles
+    estimated = runs.llvm_machine().estimate(runs.case.program).cycles
     return "" if estimated == cycles else f"estimate: {estimated} cycles, the run {cycles}"
 
 

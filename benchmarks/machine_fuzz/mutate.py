@@ -19,30 +19,33 @@ _TRIES = 12
 
 
 def mutated(program: Program, source: random.Random) -> Program:
-    """The program after a few changes that the checker accepts."""
-    best = program
+    """A copy of the program after a few changes that the checker accepts."""
+    changed = copy.deepcopy(program, _shared(program))
     for _ in range(_TRIES):
-        candidate = copy.deepcopy(best)
-        _change(candidate, source)
-        try:
-            check_program(candidate, load_chip(candidate.target))
-        except ProgramError:
+        blocks = [block for block in _blocks(changed) if block.bundles]
+        if not blocks:
+            break
+        change = source.choice([_operand, _operand, _row, _drop, _bubble, _move, _double])
+        block = source.choice(blocks)
+        before = list(block.bundles)
+        change(block, source)
+        if block.bundles == before:
             continue
-        best = candidate
-    return best
+        try:
+            check_program(changed, load_chip(changed.target))
+        except ProgramError:
+            block.bundles[:] = before
+    return changed
 
 
-def _change(program: Program, source: random.Random) -> None:
-    blocks = [
-        block
-        for body in (program.main, *(kernel.body for kernel in program.kernels.values()))
-        for block in blocks_of(body)
-        if block.bundles
-    ]
-    if blocks:
-        source.choice([_operand, _operand, _row, _drop, _bubble, _move, _double])(
-            source.choice(blocks), source
-        )
+def _blocks(program: Program) -> list[Block]:
+    bodies = (program.main, *(kernel.body for kernel in program.kernels.values()))
+    return [block for body in bodies for block in blocks_of(body)]
+
+
+def _shared(program: Program) -> dict[int, object]:
+    """For `deepcopy`: bundles never change, so that copies have the very same."""
+    return {id(bundle): bundle for block in _blocks(program) for bundle in block.bundles}
 
 
 def _place(block: Block, source: random.Random) -> tuple[int, int] | None:

@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import pytest
 
-from benchmarks.machine_fuzz.compare import MAX_CYCLES, Outcome, compare, run
+from benchmarks.machine_fuzz.compare import MAX_CYCLES, Outcome, Runs, compare, run
 from benchmarks.machine_fuzz.flow import HBM_BYTES
 from benchmarks.machine_fuzz.programs import Case
 from benchmarks.machine_fuzz.trial import shared_work
@@ -52,7 +52,7 @@ def program(body: str, tables: str = "", main: str = 'call "k" site "k"') -> Pro
 
 def agree(made: Program, threads: int = 1, max_cycles: int = MAX_CYCLES) -> Outcome:
     """What both machines give."""
-    wrong, outcome = compare(Case(0, made, CONTENTS, False), threads, max_cycles)
+    wrong, outcome = compare(Runs(Case(0, made, CONTENTS, False)), threads, max_cycles)
     assert not wrong
     return outcome
 

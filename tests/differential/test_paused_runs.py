@@ -13,7 +13,7 @@ import pytest
 from benchmarks.machine_fuzz.compare import (
     MAX_CYCLES,
     NANS,
-    _llvm,
+    Runs,
     _memory,
     _same_nan,
     compare_pauses,
@@ -161,9 +161,7 @@ def test_both_machines_stand_alike_at_every_border(seed: int) -> None:
         plain = NumpyMachine(chip, nan=NANS[0], max_cycles=MAX_CYCLES).start(
             case.program, _memory(case.contents)
         )
-        native = _llvm(case.program.target, 1, MAX_CYCLES).start(
-            case.program, _memory(case.contents)
-        )
+        native = Runs(case).llvm_machine().start(case.program, _memory(case.contents))
         ended: bool | type[MachineFault] = False
         while not ended:
             ended = _step(plain)
@@ -179,12 +177,12 @@ def test_both_machines_stand_alike_at_every_border(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(6_000_000, 6_000_012))
 def test_a_run_goes_from_machine_to_machine(seed: int) -> None:
     case = accepted_case(seed)
-    verdict, outcome = judge(case, Plain())
+    verdict, outcome = judge(Runs(case), Plain())
     assert not verdict.is_wrong and outcome is not None
     for threads in (1, 2) if outcome.cycles else ():
         source = random.Random(seed + threads)
         with shared_work():
-            assert not compare_pauses(case, source, outcome.cycles, threads)
+            assert not compare_pauses(Runs(case), source, outcome.cycles, threads)
 
 
 LOOP_AT_THE_END = 'loop s1 = 0 .. 2 "calls" {\ncall "k" site "k.1"\n}'

@@ -131,9 +131,14 @@ def _packed(array: Array) -> bytes:
     flat = array.reshape(-1).view(np.uint8)
     whole = len(flat) // _PAGE_BYTES * _PAGE_BYTES
     pages = flat[:whole].reshape(-1, _PAGE_BYTES)
-    used = np.flatnonzero(pages.view(np.uint64).any(axis=1))
+    used = _held(pages)
     head = np.array([len(flat), len(used), *used], np.int64).tobytes()
     return zlib.compress(head + pages[used].tobytes() + flat[whole:].tobytes(), _LEVEL)
+
+
+def _held(pages: Array) -> npt.NDArray[np.int64]:
+    """The numbers of the pages that hold anything but zeros."""
+    return np.flatnonzero(pages.view(np.uint64).any(axis=1))
 
 
 def _unpack(data: bytes, array: Array) -> None:
@@ -150,9 +155,9 @@ def _unpack(data: bytes, array: Array) -> None:
     used = np.frombuffer(raw[16:start], np.int64)
     if count and not (used.min() >= 0 and used.max() < whole):
         raise CheckpointError("a page of the run lies outside its memory")
-    flat[:] = 0
     content = np.frombuffer(raw[start:], np.uint8)
     pages = flat[: whole * _PAGE_BYTES].reshape(-1, _PAGE_BYTES)
+    pages[_held(pages)] = 0  # no others: what was never written to takes no memory of the host
     pages[used] = content[: count * _PAGE_BYTES].reshape(-1, _PAGE_BYTES)
     flat[whole * _PAGE_BYTES :] = content[count * _PAGE_BYTES :]
 
