@@ -15,6 +15,7 @@ from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.passes.fusion_groups import FusionKind, Group, GroupGraph
 from compiler.passes.fusion_roles import Access, FusionNode, Role
 from compiler.passes.repeated_work import is_better_done_once, is_stacked_once
+from compiler.passes.summed_copies import is_copied_into_sum
 from compiler.passes.turned_images import is_first_turn, is_turned_image
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.geometry import LANES, SUBLANES
@@ -402,6 +403,8 @@ class Legality:
             return FusionDecision.refuse("the producer has other results")
         if any(self.graph.find(r) is not reduce for r in self.readers.get(leaf, ())):
             return FusionDecision.refuse("the operand has other users, so it is stored anyway")
+        if is_copied_into_sum(leaf, producer.repeat_count, self.chip):
+            return FusionDecision.refuse("it would be computed anew for every copy of an element")
         return self.fits(producer, reduce)
 
     def can_sum_beside(self, producer: Group, sums: Group, leaf: HloInstruction) -> FusionDecision:

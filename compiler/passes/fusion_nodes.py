@@ -31,6 +31,7 @@ from compiler.passes.fusion_roles import (
     is_variadic_part,
 )
 from compiler.passes.repeated_work import is_better_done_once, is_stacked_once, is_turned_once
+from compiler.passes.summed_copies import is_copied_into_sum
 from compiler.passes.turned_images import (
     is_repeated_regroup,
     is_spread_group,
@@ -176,6 +177,7 @@ def _classify_one(
         and not is_turned_once(instr)
         and not is_stacked_once(instr)
         and not is_better_done_once(instr, node.op_count, chip)
+        and not is_copied_into_sum(instr, node.op_count, chip)
     ):
         node.role = Role.VIRTUAL
     if node.role is Role.REAL:
