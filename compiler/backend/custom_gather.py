@@ -13,7 +13,8 @@ Start indices outside the operand are clamped, as HLO says.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from compiler.analysis.fusion_body import FusionBody
 from compiler.analysis.gather_dims import (
@@ -25,7 +26,7 @@ from compiler.analysis.gather_dims import (
     is_wide,
 )
 from compiler.analysis.grid_steps import GridSteps
-from compiler.analysis.indexing import Expr, const
+from compiler.analysis.indexing import Expr, const, var
 from compiler.analysis.indexing_boxes import Box, round_to_tiles, tile_units, whole_box
 from compiler.analysis.indexing_maps import Index
 from compiler.analysis.iteration_space import IterationDim, IterationSpace
@@ -37,16 +38,19 @@ from compiler.backend.custom_gather_resident import ResidentRows, gathers_in_vme
 from compiler.backend.custom_gather_rows import RowGather
 from compiler.backend.custom_gather_stream import StreamedGather
 from compiler.backend.grid_loop import GridLoop, StepContext
+from compiler.backend.narrow_rows import NarrowRows, narrow_rows
 from compiler.backend.vector.arrays import VmemArray
+from compiler.backend.vector.index_values import SUBLANE
 from compiler.backend.vector.stores import Storer
-from compiler.backend.vector.tile_indices import point_index
-from compiler.backend.vector.tile_loops import TileLoops, TilePoint, tile_space
+from compiler.backend.vector.tile_indices import full_tile, point_index
+from compiler.backend.vector.tile_loops import TileLoops, TilePoint, TileSpace, tile_space
 from compiler.backend.vector.unpack import unpack
 from compiler.backend.vector.vector_emitter import VectorEmitter
 from compiler.diagnostics import UnsupportedError
 from compiler.hlo.ir import HloInstruction
 from compiler.llo.ir import VReg
 from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.geometry import LANES
 from tpu_sim.isa.program import VMEM
 
 _OPS_PER_TILE = 40
@@ -147,24 +151,74 @@ class ResidentGather:
         emitter = VectorEmitter(self.kernel.builder, bindings, dict(context.sregs), {})
         (target,) = context.outputs
         space = tile_space(target, target.packing)
+        narrow = self._narrow(target, space)
+        first = 0
+        if narrow is not None:
+            groups = space.cols // LANES // narrow.tiles
+            first = groups * narrow.tiles
+            self._run(emitter, target, replace(space, cols=groups * LANES), 0, narrow)
+        if first < space.col_tiles:
+            rest = replace(space, cols=space.cols - first * LANES)
+            self._run(emitter, target, rest, first, None)
+
+    def _narrow(self, target: VmemArray, space: TileSpace) -> NarrowRows | None:
+        """How column tiles of the result share the registers that are looked up, where the rows of a tile are
+        read at places of one index vector a column."""
+        d, rank = self.dims, target.shape.rank
+        if rank < 2 or target.packing > 1 or target.replicated:
+            return None
+        narrow = narrow_rows(space.rows)
+        are_windows = rank - 2 in d.offset_dims and rank - 1 in d.batch_dims
+        if narrow is None or not are_windows or space.cols // LANES < narrow.tiles:
+            return None
+        return narrow
+
+    def _run(
+        self,
+        emitter: VectorEmitter,
+        target: VmemArray,
+        space: TileSpace,
+        first: int,
+        narrow: NarrowRows | None,
+    ) -> None:
+        """All tiles of `space`, which begins at column tile `first`; with `narrow` of groups of tiles."""
         storer = Storer(emitter.ops, emitter.index_values)
 
         def body(point: TilePoint) -> None:
-            parts = [
-                self._elements(emitter, point_index(target, space, point, part))
-                for part in range(target.packing)
-            ]
             major = const(0)
             for position, size in zip(point.majors, target.major_pitch, strict=True):
                 major = major * size + position
-            storer.store(target, major, point.row_tile, point.col_tile, parts)
+            if narrow is None:
+                at = replace(point, col_tile=point.col_tile + first)
+                parts = [
+                    self._elements(emitter, (point_index(target, space, at, part),), narrow)
+                    for part in range(target.packing)
+                ]
+                storer.store(target, major, at.row_tile, at.col_tile, parts)
+                return
+            tiles = [point.col_tile * narrow.tiles + number for number in range(narrow.tiles)]
+            together = [replace(full_tile(point), col_tile=tile) for tile in tiles]
+            found = self._elements(
+                emitter, [point_index(target, space, tile, 0) for tile in together], narrow
+            )
+            apart = narrow.apart(emitter.ops, found)
+            for tile, value in zip(tiles, apart, strict=True):
+                storer.store(target, major, point.row_tile, tile, [value])
 
-        cost = _OPS_PER_TILE * target.packing
+        cost = _OPS_PER_TILE * (target.packing if narrow is None else narrow.tiles)
         TileLoops(self.kernel.builder, emitter.sregs).run(space, cost, body)
 
-    def _elements(self, emitter: VectorEmitter, index: Index) -> int:
-        """The result at `index`, an expression per dimension."""
+    def _elements(
+        self, emitter: VectorEmitter, tiles: Sequence[Index], narrow: NarrowRows | None
+    ) -> int:
+        """The result at the index of a tile, an expression per dimension, or at those of tiles that share a
+        register."""
         d = self.dims
+        index = tiles[0]
+        if narrow is not None:
+            low = index[-2] - var(SUBLANE)
+            index = (*index[:-2], low + narrow.row, index[-1] + narrow.tile * LANES)
+        batches = [tuple(tile[i] for i in d.batch_dims) for tile in tiles]
         batch = tuple(index[i] for i in d.batch_dims)
         offsets = dict(zip(d.window_dims, (index[i] for i in d.offset_dims), strict=True))
         places: list[Coordinate] = []
@@ -175,7 +229,9 @@ class ResidentGather:
                 skipped = d.vector_dim < position
                 place = Coordinate(batch[position - (1 if skipped else 0)])
             elif dim in d.start_map:
-                start = self._start(emitter, batch, d.start_map.index(dim), dim)
+                component = d.start_map.index(dim)
+                starts = [self._start(emitter, at, component, dim) for at in batches]
+                start = starts[0] if narrow is None else narrow.joined(emitter.ops, starts)
                 place = Coordinate(place.known, start)
             places.append(place)
         return load_at(emitter, emitter.bindings[d.operand], places)

@@ -19,14 +19,15 @@ what was there go to the result itself, in their order.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from compiler.analysis.indexing import Expr, Var, const, var
 from compiler.analysis.indexing_boxes import Box, round_to_tiles, whole_box
 from compiler.analysis.kernel_vmem import GUARD_ROWS
 from compiler.analysis.scatter_dims import ScatterDims
-from compiler.analysis.windows import DerivedVar, OperandWindow, WindowPlan, grid_dim
+from compiler.analysis.windows import DerivedVar, GridDim, OperandWindow, WindowPlan, grid_dim
 from compiler.backend.custom_gather import Coordinate, word_of
 from compiler.backend.element_cut import (
     VREG,
@@ -34,12 +35,14 @@ from compiler.backend.element_cut import (
     is_cut_by_windows,
     part_unit,
     register_rows,
+    shared_rows,
 )
 from compiler.backend.grid_loop import GridLoop, StepContext
 from compiler.backend.kernel_calls import BufferPlace
 from compiler.backend.vector.arrays import VmemArray
 from compiler.backend.vector.index_values import LANE, SUBLANE
 from compiler.backend.vector.meeting import brought_together, neutral_of
+from compiler.backend.vector.ops import Ops
 from compiler.backend.vector.reducers import Reducer, reducer_of
 from compiler.backend.vector.stores import Storer
 from compiler.backend.vector.tile_indices import point_index
@@ -77,16 +80,30 @@ class ElementScatter:
         self.window_rows = register_rows(dims)  # of a part
         if self.is_cut_by_windows:
             self.window_rows //= tiles // self.part_dim.block
-        self.unit = LANES if self.window_rows else VREG  # index vectors of a register
-        count = -(-dims.vectors // self.unit)
-        self.block = min(count, cut.chunk * (VREG // self.unit))  # registers of a row in a chunk
-        self.chunk_dim = grid_dim("chunk", self.unit, count, self.block)
+        self.narrow = None if cut.replaces else shared_rows(dims)
+        # index vectors of a register, registers of a row in a chunk
+        self.unit = LANES if self.window_rows else VREG
+        if self.narrow is not None:
+            self.unit *= self.narrow.tiles
+        self.block, self.chunk_dim = self._chunks()
         self._first = _FIRST
         self.arguments = dict(zip(kernel.body.parameters, kernel.interface.operands, strict=True))
         self.plan = self._plan()
         self._tables: list[int] = []
 
     # windows
+
+    def _chunks(self) -> tuple[int, GridDim]:
+        """Registers of a row in a chunk, and the chunks. Where tiles share registers all registers are whole:
+        the last chunk starts as many tiles earlier as it lacks."""
+        most = self.cut.chunk * (VREG // self.unit)
+        if self.narrow is None:
+            count = -(-self.dims.vectors // self.unit)
+            block = min(count, most)
+            return block, grid_dim("chunk", self.unit, count, block)
+        tiles, together = -(-self.dims.vectors // LANES), self.cut.together
+        block = min(tiles // self.narrow.tiles, most) // together * together
+        return block, grid_dim("chunk", LANES, tiles, block * self.narrow.tiles)
 
     def _plan(self) -> WindowPlan:
         d = self.dims
@@ -206,21 +223,27 @@ class ElementScatter:
     ) -> None:
         """Combine register `number` of the chunk with table `table`, or with the result."""
         b, ops = self.builder, emitter.ops
-        window: tuple[Expr, ...] = ()
-        position = self.chunk_dim.origin + number * self.unit + var(LANE)
-        held = position
+        narrow = self.narrow
+        first = self.chunk_dim.origin
+        inside = number
         if self.window_rows:
-            window = self._window_place(window_row)
             inside = emitter.index_values.clamped(number, self.block - 1)
-            held = self.chunk_dim.origin + inside * self.unit + var(LANE)
-        else:
-            position = held = position + var(SUBLANE) * LANES
-        word, is_there = self._words(emitter, held, window, target)
+        held, position = (first + at * self.unit + var(LANE) for at in (inside, number))
+        if not self.window_rows:
+            held = position = position + var(SUBLANE) * LANES
+        in_window = window = self._window_place(window_row) if self.window_rows else ()
+        tiles = [held]
+        if narrow is not None:
+            tiles = [held + tile * LANES for tile in range(narrow.tiles)]
+            in_window = (*window[:-1], narrow.row)
+            position = position + narrow.tile * LANES
+        word, is_there = self._words(emitter, tiles, in_window, target)
         is_there = ops.both(is_there, self._is_own(emitter, position, counter))
         if window:
             rows = self.dims.updates.array.dims[-2]
-            is_there = ops.both(is_there, emitter.index_values.within(window[-1], 0, rows - 1))
-        value = emitter.emit(self.dims.updates, (*window, held))
+            is_there = ops.both(is_there, emitter.index_values.within(in_window[-1], 0, rows - 1))
+        values = [emitter.emit(self.dims.updates, (*window, at)) for at in tiles]
+        value = values[0] if narrow is None else narrow.stacked(ops, values)
         if self._reducer is None:
             ops.emit("vst.idx", target.window, target.base, word, value, is_there)
             b.new_block()
@@ -252,11 +275,12 @@ class ElementScatter:
     def _words(
         self,
         emitter: VectorEmitter,
-        position: Expr,
+        tiles: Sequence[Expr],
         window: tuple[Expr, ...],
         target: VmemArray,
     ) -> tuple[VReg, MReg]:
-        """Which word of the operand each update means, and whether there is such a one."""
+        """Which word of the operand each update means, and whether there is such a one; `tiles` are the
+        numbers of the updates that share the register."""
         ops, d = emitter.ops, self.dims
         is_there = -1
         places = [Coordinate(const(0)) for _ in range(d.operand.array.rank)]
@@ -265,8 +289,9 @@ class ElementScatter:
                 inside_window - self.part_origin if dim == 0 else inside_window
             )
         for component, dim in enumerate(d.index_map):
-            at = (position,) if d.indices.array.rank == 1 else (const(component), position)
-            start = emitter.emit(d.indices, at)
+            major = () if d.indices.array.rank == 1 else (const(component),)
+            starts = [emitter.emit(d.indices, (*major, number)) for number in tiles]
+            start = starts[0] if self.narrow is None else self.narrow.joined(ops, starts)
             last = ops.integer(d.operand.array.dims[dim] - 1)
             inside = ops.compare("le", "u32", start, last)
             is_there = inside if is_there < 0 else ops.both(is_there, inside)
@@ -277,6 +302,9 @@ class ElementScatter:
                 is_there = ops.both(is_there, is_own)
             places[dim] = Coordinate(const(0), start)
         word, _ = word_of(emitter, target, places)
+        if self.narrow is not None:  # each tile has rows of its own in a tile of the table
+            shift = self.narrow.tile * (self.narrow.rows * LANES)
+            word = ops.iadd(word, emitter.index_values.vector(shift))
         return ops.select(is_there, word, ops.integer(0)), is_there
 
     def _is_own(self, emitter: VectorEmitter, position: Expr, counter: SReg) -> MReg:
@@ -365,6 +393,8 @@ class ElementScatter:
             row, offset = emitter.index_values.row_address(0, tile * SUBLANES)
             for table in self._tables:
                 found = ops.emit("vld", table, row, offset, 1)
+                if self.narrow is not None:
+                    found = self.narrow.total(ops, found, partial(_combined, ops, reducer))
                 state = reducer.combine(ops, state, [found])
             storer.store(target, major, point.row_tile, point.col_tile, reducer.finish(ops, state))
 
@@ -391,3 +421,8 @@ class ElementScatter:
                     b.emit("vst", table, row, offset, 1, reducer.finish(ops, state)[0])
 
             self._over_rows(apart, combine)
+
+
+def _combined(ops: Ops, reducer: Reducer, a: VReg, b: VReg) -> VReg:
+    """Two registers of 32-bit numbers as one."""
+    return reducer.finish(ops, reducer.combine(ops, [a], [b]))[0]

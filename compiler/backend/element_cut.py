@@ -30,6 +30,7 @@ from compiler.analysis.scatter_dims import (
     has_numbers_last,
     replaces,
 )
+from compiler.backend.narrow_rows import NarrowRows, narrow_rows
 from tpu_sim.isa.chips import Chip
 from tpu_sim.isa.geometry import LANES, SUBLANES
 from tpu_sim.isa.instruction import Slot
@@ -115,6 +116,20 @@ def register_rows(dims: ScatterDims) -> int:
     return math.prod(majors) * -(-rows // SUBLANES) if dims.window_dims else 0
 
 
+def shared_rows(dims: ScatterDims) -> NarrowRows | None:
+    """How updates of few rows share registers, where the operand has as few: rows of its tables' tiles that
+    would be empty are those of other updates."""
+    d = dims
+    if not d.window_dims or d.operand.array.rank < 2:
+        return None
+    are_rows = d.operand_window_dims[-1] == d.operand.array.rank - 2
+    narrow = narrow_rows(max(d.operand.array.dims[-2], d.updates.array.dims[-2]))
+    tiles = -(-d.vectors // LANES)
+    if narrow is None or not are_rows or tiles < narrow.tiles * max(_TOGETHER):
+        return None
+    return narrow
+
+
 def _held_tables(dims: ScatterDims) -> int:
     """Windows for the result, and for an operand that comes from HBM."""
     return 2 if dims.operand.opcode == "parameter" else 1
@@ -162,7 +177,9 @@ def _cuts_of(
     load = chip.load_indexed_cycles / chip.slot_count(Slot.LOAD)
     vregs = -(-dims.vectors // VREG)
     parts = -(-dims.operand.array.dims[0] // part)
-    registers = vregs * _registers(dims) * (1 if is_cut_by_windows(dims) else parts)
+    narrow = None if replaces(dims.scatter) else shared_rows(dims)
+    of_vectors = _registers(dims) // (1 if narrow is None else narrow.tiles)
+    registers = vregs * of_vectors * (1 if is_cut_by_windows(dims) else parts)
     moved = 3.0 * table * parts
     moved += 4 * dims.vectors * dims.components * parts / chip.hbm_bytes_per_cycle
     moved += registers * VREG_TILE_BYTES / chip.hbm_bytes_per_cycle
@@ -173,7 +190,7 @@ def _cuts_of(
             yield ElementCut(chunk, 1, 1, part, cycles, replaces=True)
         return
     for together in _TOGETHER:
-        if together > chunk * _registers(dims):
+        if together > chunk * (of_vectors if narrow is None else SUBLANES // narrow.tiles):
             continue
         for copies in _COPIES:
             tiles = together * copies * table

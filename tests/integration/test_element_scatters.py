@@ -102,6 +102,11 @@ NARROW = {
     "places on a grid": ("f32", (12, 40), (4,), 3000, "add"),
     "tensors": ("f32", (150,), (3, 3), 4000, "add"),
     "integers": ("s32", (200,), (7,), 2500, "add"),
+    "two tiles in a register, one left over": ("f32", (300,), (3,), 4200, "add"),
+    "four tiles in a register, three left over": ("f32", (700,), (2,), 5500, "maximum"),
+    "pairs in many chunks": ("s32", (1300,), (2,), 37100, "add"),
+    "four rows, the last one": ("s32", (500,), (4,), 3000, "take"),
+    "pairs of pairs": ("f32", (150,), (2, 2), 4700, "add"),
 }
 
 
