@@ -30,8 +30,8 @@ def handler(*_):
 signal.signal(signal.SIGALRM, handler)
 engine = Engine(detect_host(), None)
 signal.setitimer(signal.ITIMER_REAL, 1e-3, 1.7e-3)
-end = time.monotonic() + 4
-while time.monotonic() < end:
+end = time.monotonic() + 60
+while count <= 1000 and time.monotonic() < end:
     try:
         is_armed = True
         number += 1
@@ -51,13 +51,13 @@ other = threading.Thread(target=take)
 other.start()
 other.join()
 assert found == [True], "llvmlite's lock stayed taken"
-assert count > 50, count
+assert count > 50, (count, number)
 """
 
 
 def test_interrupts_leave_no_lock_taken_and_free_nothing_twice() -> None:
     command = [sys.executable, "-c", _INTERRUPTED]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
 
 
