@@ -44,7 +44,9 @@ def _fuse_computation(computation: HloComputation, context: PassContext) -> bool
     for group in kept:
         if group.kind is FusionKind.CUSTOM and not outputs[group.index]:
             outputs[group.index] = [next(iter(group.nodes))]
-    builder = FusionBuilder(computation, plan.nodes, plan.graph, pruner.recomputed)
+    builder = FusionBuilder(
+        computation, plan.nodes, plan.graph, pruner.recomputed, pruner.repeated_in
+    )
     builder.build(kept, outputs)
     counts: Counter[str] = Counter(g.kind.value for g in kept)
     context.counts.update(counts)

@@ -7,6 +7,7 @@ parameters; a reshape of such a value that moves no bytes stays outside, as a `b
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 
 from compiler.analysis.kernel_vmem import arrangement
 from compiler.hlo.ir import HloComputation, HloInstruction
@@ -31,11 +32,13 @@ class FusionBuilder:
         nodes: dict[HloInstruction, FusionNode],
         graph: GroupGraph,
         recomputed: set[HloInstruction],
+        repeated_in: Mapping[int, set[HloInstruction]],
     ) -> None:
         self.computation = computation
         self.nodes = nodes
         self.graph = graph
         self.recomputed = recomputed
+        self.repeated_in = repeated_in
         self.values: dict[HloInstruction, HloInstruction] = {}
         self.fusions: dict[HloInstruction, list[HloInstruction]] = {}
 
@@ -167,6 +170,8 @@ class _Body:
         if instr in self.group.nodes or is_scalar_constant(instr):
             return True
         if instr in self.builder.recomputed and instr not in self.builder.values:
+            return True
+        if instr in self.builder.repeated_in.get(self.group.index, ()):
             return True
         nodes = self.builder.nodes
         if self._is_filled_by_kernel(instr):
