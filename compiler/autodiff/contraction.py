@@ -11,7 +11,6 @@ from compiler.autodiff.values import Contribution, Instr
 from compiler.autodiff.windows import turned_window
 from compiler.hlo.attributes import ConvDims, Window, WindowDim
 from compiler.passes.expanders.convolution_groups import batch_groups_to_features
-from compiler.passes.expanders.simple_expansions import COMPOSED
 from compiler.rewrite.emitter import Emitter
 
 
@@ -137,6 +136,4 @@ def _groups(instr: Instr, wanted: Sequence[bool]) -> DerivativeRule:
 CONTRACTION_RULES: dict[str, DerivativeRule] = {
     "convolution": Chosen(_groups),
     "dot": Bilinear(_dot),
-    "ragged-dot": Expansion(COMPOSED["ragged-dot"]),
-    "scaled-dot": Expansion(COMPOSED["scaled-dot"]),
 }

@@ -19,10 +19,12 @@ from compiler.autodiff.rule import (
     Scope,
 )
 from compiler.autodiff.values import Contribution, Instr, Mask, Tangent, array_of, tangent_sum
+from compiler.hlo.dtypes import BF16, C64, F32, S32
 from compiler.hlo.expression import Expr
+from compiler.hlo.opcodes import Trait, with_trait
+from compiler.hlo.shape_inference import takes
 
 _STEPS = "its values are steps, flat between them"
-_BITS = "it is about bits, which do not change by little"
 
 
 def _power_by_base(x: Expr, n: Expr, y: Expr, g: Expr) -> Expr:
@@ -183,12 +185,19 @@ class _ReducePrecision(LocalRule):
         return [step.again([array_of(cotangent)])]
 
 
+_OF_INTEGERS = [
+    name
+    for name in sorted(with_trait(Trait.ELEMENTWISE))
+    if takes(name, S32) and not any(takes(name, dtype) for dtype in (BF16, F32, C64))
+]
+_NO_LITTLE = Constant("it is about bits, which do not change by little")
+
 ELEMENTWISE_RULES: dict[str, DerivativeRule] = {
+    **dict.fromkeys(_OF_INTEGERS, _NO_LITTLE),
     "abs": _Absolute(),
     "acos": Elementwise(lambda x, y, g: -(g * (1 - x * x).of("rsqrt"))),
     "acosh": Elementwise(lambda x, y, g: g * (x - 1).of("rsqrt") * (x + 1).of("rsqrt")),
     "add": Elementwise(lambda x, y, _, g: g, lambda x, y, _, g: g),
-    "and": Constant(_BITS),
     "asin": Elementwise(lambda x, y, g: g * (1 - x * x).of("rsqrt")),
     "asinh": Elementwise(lambda x, y, g: g * (x * x + 1).of("rsqrt")),
     "atan": Elementwise(lambda x, y, g: g / (x * x + 1)),
@@ -205,7 +214,6 @@ ELEMENTWISE_RULES: dict[str, DerivativeRule] = {
     "convert": Linear(None, _convert),
     "cosh": Elementwise(lambda x, y, g: g * x.of("sinh")),
     "cosine": Elementwise(lambda x, y, g: -(g * x.of("sine"))),
-    "count-leading-zeros": Constant(_BITS),
     "divide": Elementwise(
         lambda x, y, _, g: g / y,
         lambda x, y, z, g: -(g * z) / y,
@@ -221,15 +229,11 @@ ELEMENTWISE_RULES: dict[str, DerivativeRule] = {
     "logistic": Elementwise(lambda x, y, g: g * y * (1 - y)),
     "maximum": _extreme("GT"),
     "minimum": _extreme("LT"),
-    "mulhi": Constant(_BITS),
     "multiply": Elementwise(lambda x, y, _, g: g * y, lambda x, y, _, g: x * g),
     "multiply-add": Elementwise(
         lambda x, y, z, _, g: g * y, lambda x, y, z, _, g: x * g, lambda x, y, z, _, g: g
     ),
     "negate": Elementwise(lambda x, y, g: -g),
-    "not": Constant(_BITS),
-    "or": Constant(_BITS),
-    "popcnt": Constant(_BITS),
     "power": Elementwise(_power_by_base, _power_by_exponent),
     "real": Linear(None, _real),
     "reduce-precision": _ReducePrecision(),
@@ -241,9 +245,6 @@ ELEMENTWISE_RULES: dict[str, DerivativeRule] = {
     "round-nearest-even": Constant(_STEPS),
     "rsqrt": Elementwise(lambda x, y, g: g * -0.5 * (y / x)),
     "select": Linear((1, 2), _select),
-    "shift-left": Constant(_BITS),
-    "shift-right-arithmetic": Constant(_BITS),
-    "shift-right-logical": Constant(_BITS),
     "sign": _ComplexSign(),
     "sine": Elementwise(lambda x, y, g: g * x.of("cosine")),
     "sinh": Elementwise(lambda x, y, g: g * x.of("cosh")),
@@ -252,5 +253,4 @@ ELEMENTWISE_RULES: dict[str, DerivativeRule] = {
     "subtract": Elementwise(lambda x, y, _, g: g, lambda x, y, _, g: -g),
     "tan": Elementwise(lambda x, y, g: g * (y * y + 1)),
     "tanh": Elementwise(lambda x, y, g: g * (1 - y) * (1 + y)),
-    "xor": Constant(_BITS),
 }

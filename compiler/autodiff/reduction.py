@@ -33,7 +33,6 @@ from compiler.hlo.dtypes import PRED, DType
 from compiler.hlo.ir import HloComputation
 from compiler.hlo.shape import ArrayShape
 from compiler.passes.expanders.scan_expander import scan_expansion
-from compiler.passes.expanders.simple_expansions import COMPOSED
 from compiler.rewrite.emitter import Emitter, result_of
 
 _RANDOM = "it is random"
@@ -359,10 +358,6 @@ def _ascending(e: Emitter, types: Sequence[DType]) -> HloComputation:
 
 
 REDUCTION_RULES: dict[str, DerivativeRule] = {
-    "batch-norm-grad": Expansion(COMPOSED["batch-norm-grad"]),
-    "batch-norm-inference": Expansion(COMPOSED["batch-norm-inference"]),
-    "batch-norm-training": Expansion(COMPOSED["batch-norm-training"]),
-    "map": Expansion(COMPOSED["map"]),
     "network-sort": Refused("passes make it after differentiation"),
     "pair-fft": Refused("passes make it after differentiation"),
     "reduce": Chosen(_reduce),

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from compiler.diagnostics import CompileError
+from compiler.hlo.dtypes import DType
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES
 from compiler.hlo.ops.inference import Inference
@@ -36,6 +37,15 @@ def infer_shape(
     shapes = [o.shape if isinstance(o, HloInstruction) else o for o in operands]
     shape = info.infer(Inference(opcode, tuple(shapes), attrs or {}, declared))
     return without_layout(shape)
+
+
+def takes(opcode: str, dtype: DType) -> bool:
+    """Whether an elementwise opcode's operands may all be arrays of that type."""
+    try:
+        infer_shape(opcode, [ArrayShape(dtype, ())] * OPCODES[opcode].arity)
+    except CompileError:
+        return False
+    return True
 
 
 def infer_instruction_shape(instr: HloInstruction) -> Shape:

@@ -51,10 +51,6 @@ REASONS = {
     ("backend/vector/reducers.py", "parameter tuple"): "the frame of a computation of scalars",
     ("frontends/numpy/reductions.py", "maximum minimum"): "complex numbers have no order",
     (
-        "frontends/stablehlo/chlo.py",
-        "acos acosh asin asinh atan atanh cosh erf sinh tan",
-    ): "names of the chlo dialect",
-    (
         "passes/convolution_guards.py",
         "broadcast constant convert",
     ): "what a branch makes anew rather than takes",

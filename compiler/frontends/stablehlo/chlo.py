@@ -10,16 +10,19 @@ from collections.abc import Callable, Sequence
 from compiler.frontends.stablehlo.body import Body, Instr, Lowering
 from compiler.frontends.stablehlo.contraction import precision_attrs
 from compiler.frontends.stablehlo.dynamic import dynamic_reshape
-from compiler.frontends.stablehlo.elementwise import BINARY, binary, compare, take, unary
+from compiler.frontends.stablehlo.elementwise import binary, compare, namesakes, take
 from compiler.frontends.stablehlo.movement import TABLE as MOVEMENT
 from compiler.frontends.stablehlo.movement import broadcast_in_dim
 from compiler.frontends.stablehlo.reduction import region_computation
 from compiler.frontends.stablehlo.syntax import Operation
 from compiler.hlo import special_functions
 from compiler.hlo.expression import INFINITY, Expr
+from compiler.hlo.opcodes import ELEMENTWISE_BINARY, Trait, with_trait
 from compiler.hlo.shape import ArrayShape, is_compatible
 
-_OPCODES = ("acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "erf", "sinh", "tan")
+NAMESAKES = namesakes(Trait.CHLO)
+"""By their name without the dialect's."""
+_BINARY = sorted(with_trait(Trait.STABLEHLO) & ELEMENTWISE_BINARY)
 
 
 def _special(function: Callable[..., Expr], count: int) -> Lowering:
@@ -199,8 +202,8 @@ def ragged_dot_composite(b: Body, op: Operation) -> Instr:
 
 
 TABLE: dict[str, Lowering] = {
-    **{f"chlo.{name}": unary(name) for name in _OPCODES},
-    **{f"chlo.broadcast_{name}": _broadcast_binary(code) for name, code in BINARY.items()},
+    **{f"chlo.{name}": lower for name, lower in NAMESAKES.items()},
+    **{f"chlo.broadcast_{name.replace('-', '_')}": _broadcast_binary(name) for name in _BINARY},
     "chlo.bessel_i1e": _special(special_functions.bessel_i1e, 1),
     "chlo.broadcast_compare": _broadcast_compare,
     "chlo.broadcast_next_after": _broadcast_special(special_functions.next_after),

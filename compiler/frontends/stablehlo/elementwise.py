@@ -5,23 +5,8 @@ from __future__ import annotations
 from compiler.frontends.stablehlo.body import Body, Instr, Lowering
 from compiler.frontends.stablehlo.syntax import Operation
 from compiler.hlo.dtypes import BY_NAME, PRED, DType
+from compiler.hlo.opcodes import OPCODES, Trait, with_trait
 from compiler.hlo.shape import ArrayShape
-
-
-def _opcodes(names: str) -> dict[str, str]:
-    """Operations whose names are those of opcodes, but for the hyphens."""
-    return {name: name.replace("_", "-") for name in names.split()}
-
-
-_UNARY = _opcodes(
-    "cbrt ceil cosine count_leading_zeros exponential exponential_minus_one floor is_finite "
-    "log log_plus_one logistic negate not popcnt round_nearest_afz round_nearest_even rsqrt "
-    "sign sine sqrt tan tanh"
-)
-BINARY = _opcodes(
-    "add and atan2 complex divide maximum minimum multiply or power remainder shift_left "
-    "shift_right_arithmetic shift_right_logical subtract xor"
-)
 
 
 def unary(opcode: str) -> Lowering:
@@ -42,6 +27,13 @@ def binary(opcode: str) -> Lowering:
         return b.binary(opcode, lhs, rhs)
 
     return lower
+
+
+def namesakes(dialect: Trait) -> dict[str, Lowering]:
+    """Operations of a dialect that are an opcode of one or two operands, by their name there."""
+    lowerings = {1: unary, 2: binary}
+    found = sorted(with_trait(dialect | Trait.ELEMENTWISE))
+    return {name.replace("-", "_"): lowerings[OPCODES[name].arity](name) for name in found}
 
 
 def take(b: Body, op: Operation, count: int) -> list[Instr]:
@@ -159,8 +151,7 @@ def _map(b: Body, op: Operation) -> Instr:
 
 
 TABLE: dict[str, Lowering] = {
-    **{f"stablehlo.{name}": unary(opcode) for name, opcode in _UNARY.items()},
-    **{f"stablehlo.{name}": binary(opcode) for name, opcode in BINARY.items()},
+    **{f"stablehlo.{name}": lower for name, lower in namesakes(Trait.STABLEHLO).items()},
     "stablehlo.abs": _abs,
     "stablehlo.bitcast_convert": _bitcast_convert,
     "stablehlo.clamp": _clamp,

@@ -84,6 +84,10 @@ class Trait(enum.Flag):
     """Control flow that hands one value, often a tuple, to each of its computations."""
     UNREAD = enum.auto()
     """XLA's reader of text does not know it: passes make it, or jaxlib's is older."""
+    STABLEHLO = enum.auto()
+    """StableHLO has an operation of this name, ``_`` for ``-``, with the same operands and no attributes."""
+    CHLO = enum.auto()
+    """So has its dialect for clients."""
     CARRIES = enum.auto()
     """Computes nothing: its arrays are those of others, or come from outside."""
     OVERLAPS = enum.auto()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from compiler.hlo.dtypes import C64, C128, F32, F64, PRED, DType, real_type
-from compiler.hlo.ops.declaration import Op, words
+from compiler.hlo.ops.declaration import Op, Trait, words
 from compiler.hlo.ops.declaration import Trait as T
 from compiler.hlo.ops.inference import Inference, dims_text, plain
 from compiler.hlo.shape import ArrayShape, Shape
@@ -116,45 +116,52 @@ def _select(q: Inference) -> Shape:
 _AC = T.ELEMENTWISE | T.COMMUTATIVE | T.ASSOCIATIVE
 _ACI = _AC | T.IDEMPOTENT
 _EUP = T.ELEMENTWISE | T.TRANSCENDENTAL
+_S = T.STABLEHLO
 
 
-def _accurate(rule: Callable[[Inference], ArrayShape], names: str) -> tuple[Op, ...]:
+def _accurate(
+    rule: Callable[[Inference], ArrayShape], names: str, dialect: Trait = _S
+) -> tuple[Op, ...]:
     """Functions of one operand of which XLA lets a program state the accuracy."""
-    return tuple(Op(name, 1, rule, _EUP, unprinted=("result_accuracy",)) for name in names.split())
+    traits = _EUP | dialect
+    return tuple(
+        Op(name, 1, rule, traits, unprinted=("result_accuracy",)) for name in names.split()
+    )
 
 
 OPS = (
     *_accurate(
         _FLOAT_OR_COMPLEX,
-        "acos acosh asin asinh atanh cbrt cosh cosine exponential exponential-minus-one log "
-        "log-plus-one logistic rsqrt sine sinh sqrt tan tanh",
+        "cbrt cosine exponential exponential-minus-one log log-plus-one logistic rsqrt sine sqrt tanh",
     ),
-    *_accurate(_FLOAT, "erf"),
+    *_accurate(_FLOAT_OR_COMPLEX, "acos acosh asin asinh atanh cosh sinh", T.CHLO),
+    *_accurate(_FLOAT_OR_COMPLEX, "tan", _S | T.CHLO),
+    *_accurate(_FLOAT, "erf", T.CHLO),
     Op("abs", 1, _abs, T.ELEMENTWISE | T.EXACT),
-    Op("add", 2, _operand, _AC),
-    Op("and", 2, _BITS, _ACI),
-    Op("atan", 1, _FLOAT_OR_COMPLEX, _EUP | T.UNREAD),
-    Op("atan2", 2, _FLOAT_OR_COMPLEX, _EUP),
-    Op("ceil", 1, _FLOAT, T.ELEMENTWISE),
+    Op("add", 2, _operand, _AC | _S),
+    Op("and", 2, _BITS, _ACI | _S),
+    Op("atan", 1, _FLOAT_OR_COMPLEX, _EUP | T.UNREAD | T.CHLO),
+    Op("atan2", 2, _FLOAT_OR_COMPLEX, _EUP | _S),
+    Op("ceil", 1, _FLOAT, T.ELEMENTWISE | _S),
     Op("clamp", 3, _clamp, T.ELEMENTWISE | T.EXACT),
     Op("compare", 2, _compare, T.ELEMENTWISE, words("direction type")),
-    Op("complex", 2, _complex, T.ELEMENTWISE),
+    Op("complex", 2, _complex, T.ELEMENTWISE | _S),
     Op("convert", 1, _convert, T.ELEMENTWISE | T.ROUNDED),
-    Op("count-leading-zeros", 1, _INTEGER, T.ELEMENTWISE),
-    Op("divide", 2, _NUMBER, T.ELEMENTWISE),
-    Op("floor", 1, _FLOAT, T.ELEMENTWISE),
+    Op("count-leading-zeros", 1, _INTEGER, T.ELEMENTWISE | _S),
+    Op("divide", 2, _NUMBER, T.ELEMENTWISE | _S),
+    Op("floor", 1, _FLOAT, T.ELEMENTWISE | _S),
     Op("imag", 1, _real_part, T.ELEMENTWISE),
-    Op("is-finite", 1, _is_finite, T.ELEMENTWISE),
-    Op("maximum", 2, _operand, _ACI | T.EXACT),
-    Op("minimum", 2, _operand, _ACI | T.EXACT),
+    Op("is-finite", 1, _is_finite, T.ELEMENTWISE | _S),
+    Op("maximum", 2, _operand, _ACI | T.EXACT | _S),
+    Op("minimum", 2, _operand, _ACI | T.EXACT | _S),
     Op("mulhi", 2, _INTEGER, T.ELEMENTWISE | T.COMMUTATIVE),
-    Op("multiply", 2, _operand, _AC),
+    Op("multiply", 2, _operand, _AC | _S),
     Op("multiply-add", 3, _multiply_add, T.ELEMENTWISE | T.UNREAD),
-    Op("negate", 1, _NUMBER, T.ELEMENTWISE),
-    Op("not", 1, _BITS, T.ELEMENTWISE),
-    Op("or", 2, _BITS, _ACI),
-    Op("popcnt", 1, _INTEGER, T.ELEMENTWISE),
-    Op("power", 2, _NUMBER, _EUP),
+    Op("negate", 1, _NUMBER, T.ELEMENTWISE | _S),
+    Op("not", 1, _BITS, T.ELEMENTWISE | _S),
+    Op("or", 2, _BITS, _ACI | _S),
+    Op("popcnt", 1, _INTEGER, T.ELEMENTWISE | _S),
+    Op("power", 2, _NUMBER, _EUP | _S),
     Op("real", 1, _real_part, T.ELEMENTWISE),
     Op(
         "reduce-precision",
@@ -163,16 +170,16 @@ OPS = (
         T.ELEMENTWISE | T.ROUNDED,
         words("exponent_bits mantissa_bits"),
     ),
-    Op("remainder", 2, _REAL, T.ELEMENTWISE),
-    Op("round-nearest-afz", 1, _FLOAT, T.ELEMENTWISE),
-    Op("round-nearest-even", 1, _FLOAT, T.ELEMENTWISE),
+    Op("remainder", 2, _REAL, T.ELEMENTWISE | _S),
+    Op("round-nearest-afz", 1, _FLOAT, T.ELEMENTWISE | _S),
+    Op("round-nearest-even", 1, _FLOAT, T.ELEMENTWISE | _S),
     Op("select", 3, _select, T.ELEMENTWISE | T.EXACT),
-    Op("shift-left", 2, _INTEGER, T.ELEMENTWISE),
-    Op("shift-right-arithmetic", 2, _INTEGER, T.ELEMENTWISE),
-    Op("shift-right-logical", 2, _INTEGER, T.ELEMENTWISE),
-    Op("sign", 1, _NUMBER, T.ELEMENTWISE | T.EXACT),
+    Op("shift-left", 2, _INTEGER, T.ELEMENTWISE | _S),
+    Op("shift-right-arithmetic", 2, _INTEGER, T.ELEMENTWISE | _S),
+    Op("shift-right-logical", 2, _INTEGER, T.ELEMENTWISE | _S),
+    Op("sign", 1, _NUMBER, T.ELEMENTWISE | T.EXACT | _S),
     Op("stochastic-convert", 2, _stochastic_convert, T.ELEMENTWISE | T.ROUNDED),
-    Op("subtract", 2, _NUMBER, T.ELEMENTWISE),
-    Op("xor", 2, _BITS, _AC),
+    Op("subtract", 2, _NUMBER, T.ELEMENTWISE | _S),
+    Op("xor", 2, _BITS, _AC | _S),
 )
 """`multiply-add` is not XLA's but made by passes: ``a * b + c`` of f32 with one rounding."""
