@@ -78,11 +78,16 @@ def element_cut(dims: ScatterDims, chip: Chip, *, stays: bool = False) -> Elemen
     return best
 
 
-def part_unit(dims: ScatterDims, first: int = 0) -> int:
-    """Elements of the operand's dimension `first`, which it is cut along, in a tile of the operand or,
+def fits_by_elements(dims: ScatterDims, chip: Chip) -> bool:
+    """Whether VMEM has room for a cut of a scatter whose updates lie along their numbers."""
+    return _is_of_elements(dims) and next(_cuts(dims, chip, stays=False), None) is not None
+
+
+def part_unit(dims: ScatterDims) -> int:
+    """Elements of the operand's first dimension, which it is cut along, in a tile of the operand or,
     where updates extend along it alone, of theirs."""
     of_operand = {1: VREG, 2: SUBLANES}.get(dims.operand.array.rank, 1)
-    return max(of_operand, SUBLANES) if dims.operand_window_dims == (first,) else of_operand
+    return max(of_operand, SUBLANES) if dims.operand_window_dims == (0,) else of_operand
 
 
 def is_cut_by_windows(dims: ScatterDims) -> bool:

@@ -72,7 +72,7 @@ def _pays(d: ScatterDims, chip: Chip) -> bool:
     dims, count = d.operand.array.dims, math.prod(d.updates.array.dims[i] for i in d.batch_dims)
     if not 1 < dims[-1] <= _MOST_LANES or count < _FEWEST:
         return False
-    if dims[-1] <= _MOSTLY_PADDING and goes_by_elements(d, chip.vmem_bytes):
+    if dims[-1] <= _MOSTLY_PADDING and goes_by_elements(d, chip):
         return False
     batches = dims[0] if d.operand_batch else 1
     tiles = -(-dims[-1] // LANES)

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
-from compiler.analysis import vmem_shares
 from compiler.analysis.code_costs import IndexedCosts, OrderCosts
 from compiler.analysis.gather_dims import HELD_SHARE, GatherDims, gather_dims
 from compiler.analysis.kernel_vmem import VREG_TILE_BYTES
 from compiler.analysis.scatter_dims import ScatterDims, combines_elements, scatter_dims
-from compiler.backend.element_cut import part_unit
+from compiler.backend.element_cut import fits_by_elements
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape
 from compiler.passes.dimension_order.orders import (
@@ -30,7 +30,8 @@ from compiler.passes.dimension_order.orders import (
     vregs,
 )
 from compiler.rewrite.pattern import splat_value
-from tpu_sim.isa.geometry import LANES, SUBLANES
+from tpu_sim.isa.chips import Chip
+from tpu_sim.isa.geometry import LANES
 
 Instr = HloInstruction
 Forms = tuple[tuple[Order, ...], Order]
@@ -39,12 +40,6 @@ _LEAST_LANES = 64
 """Of the minor dimension in a window that is cut from it, at any lane."""
 _COPIES_ROOM = 0.75
 """The same for a large result, which leaves little room for tables: times VMEM over the result."""
-_PART_BUFFERS = 3
-"""Times a part of its result that a scatter of elements holds in VMEM, at least; once less in one part."""
-_PARTS_SHARE = 0.96 * vmem_shares.SCATTERED_ELEMENTS
-"""Of VMEM that these may take: what `element_cut` lets them, less rows of guards and of updates."""
-_CHUNK_SHARE = 0.12
-"""Of VMEM that the updates of 1024 index vectors may take."""
 
 
 def is_indexed(instr: Instr) -> bool:
@@ -123,7 +118,7 @@ def _scatter_orders(
         return None
     last_of_updates = orders[-1][-1:]  # none of an update that is one element
     numbered = wanted[-1] in d.index_map or not set(d.batch_dims).isdisjoint(last_of_updates)
-    if numbered and goes_by_elements(d, costs.chip.vmem_bytes):
+    if numbered and goes_by_elements(d, costs.chip):
         wanted = (*(i for i in wanted if i not in d.index_map), *sorted(d.index_map))
         updates = (*_window_of(d, wanted), *d.batch_dims)
         return (wanted, descending(d.indices.array.rank), updates), wanted
@@ -139,22 +134,35 @@ def _window_of(d: ScatterDims, order: Order) -> Order:
     return tuple(d.window_dims[places.index(i)] for i in order if i in places)
 
 
-def goes_by_elements(d: ScatterDims, vmem_bytes: int) -> bool:
-    """Whether a kernel may combine elements at computed addresses, whatever else it holds."""
-    if not d.window_dims or not combines_elements(d) or d.vectors < LANES:
+def goes_by_elements(d: ScatterDims, chip: Chip) -> bool:
+    """Whether a kernel can combine elements at computed addresses, its arrays in the orders it takes."""
+    if not d.window_dims or d.vectors < LANES:
         return False
     if len(set(d.scatter.operands)) < len(d.scatter.operands):
         return False
-    *majors, rows = (d.updates.array.dims[i] for i in d.window_dims)
-    window_rows = math.prod(majors) * -(-rows // SUBLANES)
-    chunk = 2 * VREG_TILE_BYTES * SUBLANES * (window_rows + 1)
-    order = (*d.operand_window_dims, *sorted(d.index_map))
-    tiles = -(-d.operand.array.dims[order[0]] // part_unit(d, order[0]))
-    held = _PART_BUFFERS + (0 if splat_value(d.operand) is not None else 2)
-    if tiles == 1:
-        held = held // 2 + 1
-    parts = held * table_bytes(d.operand, order) / tiles
-    return parts <= _PARTS_SHARE * vmem_bytes and chunk <= _CHUNK_SHARE * vmem_bytes
+    return combines_elements(d) and fits_by_elements(_with_numbers_last(d), chip)
+
+
+def _with_numbers_last(d: ScatterDims) -> ScatterDims:
+    """A scatter of one array whose windows lie before what indices find, in operand and updates."""
+    places = d.operand_window_dims
+    order = (*places, *(i for i in range(d.operand.array.rank) if i not in places))
+    is_made = splat_value(d.operand) is not None
+    operand = _in_order(d.operand, order, "constant" if is_made else "parameter")
+    return replace(
+        d,
+        operands=(operand,),
+        indices=_in_order(d.indices, descending(d.indices.array.rank), "parameter"),
+        all_updates=(_in_order(d.updates, (*d.window_dims, *d.batch_dims), "parameter"),),
+        window_dims=tuple(range(len(places))),
+        inserted=_places(order, d.inserted),
+        index_map=_places(order, d.index_map),
+    )
+
+
+def _in_order(array: Instr, order: Order, opcode: str) -> Instr:
+    shape = ArrayShape(array.array.dtype, physical(array.array.dims, order))
+    return Instr(opcode, array.name, shape)
 
 
 def table_bytes(operand: Instr, order: Order) -> int:
