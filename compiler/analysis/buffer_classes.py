@@ -103,8 +103,7 @@ class BufferClasses:
     def _callers(self, computation: HloComputation) -> Iterator[tuple[HloComputation, float]]:
         call = self.values.calls.get(computation)
         while call is not None:
-            caller = call.instr.computation
-            assert caller is not None
+            caller = call.instr.home
             yield caller, call.position
             call = self.values.calls.get(caller)
 

@@ -94,11 +94,10 @@ class BufferValues:
 
     def add(self, instr: HloInstruction, start: float, end: float) -> None:
         """Note a new instruction, which makes one array at `start` that is read last at `end`."""
-        assert instr.computation is not None
         slot = (instr, 0)
         self.position[instr] = start
         self._origin[slot] = slot
-        self.spans[slot] = {instr.computation: Span(start, end)}
+        self.spans[slot] = {instr.home: Span(start, end)}
 
     def is_unchanged(self, loop: HloInstruction, leaf: int) -> bool:
         """Whether a loop's body hands an element of the state on as it is."""
@@ -109,8 +108,7 @@ class BufferValues:
         """Follow a slot out of the computations it was handed into."""
         while True:
             instr, leaf = slot = self._local(*slot)
-            computation = instr.computation
-            assert computation is not None
+            computation = instr.home
             call = self.calls.get(computation)
             if instr.opcode != "parameter" or call is None:
                 return slot

@@ -78,7 +78,7 @@ def fusion_body(fusion: HloInstruction) -> FusionBody:
     """Sort the nodes of a fusion's computation by role."""
     computation = fusion.calls
     root = computation.root_instruction
-    roots = tuple(root.operands) if root.opcode == "tuple" else (root,)
+    roots = tuple(computation.results)
     if root.opcode == "reduce" and not isinstance(root.shape, ArrayShape):
         raise UnsupportedError(
             f"%{root.name}: a variadic reduce as root; want its results in a tuple", root.span

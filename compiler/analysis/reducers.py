@@ -165,11 +165,10 @@ def _kinds(reduce: HloInstruction) -> list[str | None]:
     """For each array the operation that alone makes its result, or None."""
     body, count = reduce.attrs["to_apply"], len(reduce.operands) // 2
     assert isinstance(body, HloComputation)
-    root, given = body.root_instruction, body.parameters
-    results = root.operands if root.opcode == "tuple" else (root,)
+    given = body.parameters
     return [
         made.opcode
         if made.opcode in MONOIDS and set(made.operands) == {given[k], given[count + k]}
         else None
-        for k, made in enumerate(results)
+        for k, made in enumerate(body.results)
     ]

@@ -100,8 +100,7 @@ class _Search:
     @property
     def _tile_rows(self) -> int:
         """Rows of a tile of the narrowest type in the fusion."""
-        computation = self.materialised[0].computation
-        assert computation is not None
+        computation = self.materialised[0].home
         arrays = [n.array for n in computation if isinstance(n.shape, ArrayShape)]
         return SUBLANES * max(array.dtype.packing for array in arrays)
 

@@ -43,8 +43,7 @@ class Expansion(DerivativeRule):
         value = scope.emit(instr, operands)
 
         def pullback(cotangent: Tangent) -> Sequence[Contribution]:
-            computation = self._expanded(scope, instr, operands).computation
-            assert computation is not None
+            computation = self._expanded(scope, instr, operands).home
             return scope.vjp(computation, operands, masks)[1](cotangent)
 
         return value, pullback
@@ -53,8 +52,7 @@ class Expansion(DerivativeRule):
         self, scope: Scope, instr: Instr, operands: Sequence[Value], tangents: Sequence[Tangent]
     ) -> tuple[Value, Tangent]:
         """The operation, and the tangent of its other form."""
-        computation = self._expanded(scope, instr, operands).computation
-        assert computation is not None
+        computation = self._expanded(scope, instr, operands).home
         return scope.emit(instr, operands), scope.jvp(computation, operands, tangents)[1]
 
 

@@ -133,9 +133,7 @@ class ControlLowering:
         for parameter, place in zip(called.parameters, self._operand_slices(instr), strict=True):
             values[parameter] = b.emit("sld", 0, smem_word(place))
         emitter = ScalarEmitter(b, values)
-        root = called.root_instruction
-        results = root.operands if root.opcode == "tuple" else [root]
-        computed = [emitter.emit(result) for result in results]
+        computed = [emitter.emit(result) for result in called.results]
         for value, place in zip(computed, self._slices(instr), strict=True):
             b.emit("sst", 0, smem_word(place), value)
 

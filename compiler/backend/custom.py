@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from compiler.analysis.fusion_body import FusionBody
 from compiler.backend.exchange.plan import ExchangePlan
-from compiler.backend.kernel_calls import KernelInterface
+from compiler.backend.kernel_calls import Argument, KernelInterface
 from compiler.backend.kernel_options import KernelOptions
 from compiler.backend.smem_scratch import SmemScratch
 from compiler.hlo.ir import HloInstruction
@@ -29,6 +29,10 @@ class CustomKernel:
     smem: SmemScratch
     exchange: ExchangePlan | None = None
     options: KernelOptions = field(default_factory=KernelOptions)
+
+    def argument(self, parameter: HloInstruction) -> Argument:
+        """What the kernel is given for a parameter of its body."""
+        return self.interface.operands[self.body.parameters.index(parameter)]
 
 
 CustomEmitter = Callable[[CustomKernel], None]

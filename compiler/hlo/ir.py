@@ -72,6 +72,18 @@ class HloComputation:
         assert self.root is not None, f"computation %{self.name} has no root"
         return self.root
 
+    @property
+    def owner(self) -> HloModule:
+        """Its module; a computation of none is a bug of the caller."""
+        assert self.module is not None, f"computation %{self.name} is in no module"
+        return self.module
+
+    @property
+    def results(self) -> list[HloInstruction]:
+        """What it returns: the parts of the tuple that its root makes, or the root itself."""
+        root = self.root_instruction
+        return list(root.operands) if root.opcode == "tuple" else [root]
+
     def add(self, instr: HloInstruction) -> HloInstruction:
         """Append an instruction, giving it a name that is free in the module.
 
@@ -275,6 +287,12 @@ class HloInstruction:
             operand.users[self] = operand.users.get(self, 0) + 1
 
     @property
+    def home(self) -> HloComputation:
+        """The computation it stands in; an instruction in none is a bug of the caller."""
+        assert self.computation is not None, f"%{self.name} is in no computation"
+        return self.computation
+
+    @property
     def span(self) -> SourceSpan | None:
         """Where it stands in the source; line and column are computed only when asked for."""
         if isinstance(self.location, tuple):
@@ -326,8 +344,7 @@ class HloInstruction:
 
     def set_control_predecessors(self, found: Iterable[HloInstruction]) -> None:
         """Replace the control predecessors: those of this computation, each once."""
-        computation = self.computation
-        assert computation is not None
+        computation = self.home
         for before in self.control_predecessors():
             computation.control_successors.get(before, {}).pop(self, None)
         kept = dict.fromkeys(p for p in found if p.computation is computation)

@@ -7,6 +7,7 @@ has a handler of each. Passes ask for traits (`OPCODES[op].has(Trait.ELEMENTWISE
 
 from __future__ import annotations
 
+from compiler.hlo.ir import HloInstruction
 from compiler.hlo.ops import (
     collective,
     contraction,
@@ -32,6 +33,11 @@ def with_trait(trait: Trait) -> frozenset[str]:
 def with_any(traits: Trait) -> frozenset[str]:
     """The names of all opcodes that have one of the given traits."""
     return frozenset(op.name for op in OPCODES.values() if op.traits & traits)
+
+
+def is_elementwise(instr: HloInstruction) -> bool:
+    """Whether the instruction computes each element from the same element of its operands."""
+    return OPCODES[instr.opcode].has(Trait.ELEMENTWISE)
 
 
 ELEMENTWISE_UNARY = frozenset(n for n in with_trait(Trait.ELEMENTWISE) if OPCODES[n].arity == 1)

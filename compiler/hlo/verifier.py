@@ -332,8 +332,7 @@ def _fail_entry(module: HloModule, message: str) -> NoReturn:
 def _check_replica_groups(instr: HloInstruction) -> None:
     groups = explicit_groups(instr.attrs["replica_groups"])
     _check_distinct(instr, [device for group in groups for device in group], "device")
-    assert instr.computation is not None and instr.computation.module is not None
-    counts = device_counts(instr.computation.module)
+    counts = device_counts(instr.home.owner)
     if counts.devices > 1 and instr.opcode in ("all-gather", "reduce-scatter"):
         _check_growth(instr, {len(group) for group in device_groups(instr, counts)})
 
@@ -451,9 +450,7 @@ def _check_fusion(fusion: HloInstruction) -> None:
 
 
 def _returns_reductions(body: HloComputation) -> bool:
-    root = body.root_instruction
-    results = root.operands if root.opcode == "tuple" else [root]
-    return any(_is_reduction(result) for result in results)
+    return any(_is_reduction(result) for result in body.results)
 
 
 def _is_reduction(instr: HloInstruction) -> bool:

@@ -32,9 +32,8 @@ def entry_shapes(module: HloModule) -> tuple[Shapes, Shapes]:
 
 
 def _whole(instr: HloInstruction) -> Shapes:
-    assert instr.computation is not None and instr.computation.module is not None
     shapes = leaves(instr.shape)
-    if not is_partitioned(instr.computation.module):
+    if not is_partitioned(instr.home.owner):
         return shapes
     return [
         ArrayShape(s.dtype, tuple(map(mul, s.dims, tile_counts(sharding, s.rank))))

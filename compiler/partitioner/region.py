@@ -175,8 +175,7 @@ class LocalComputation:
         self.b.near = self.source.root_instruction
         made = self.b.computation
         made.root = self.given(root, iter(wanted))
-        assert made.module is not None
-        made.module.add_computation(made, keep_names=True)
+        made.owner.add_computation(made, keep_names=True)
         return made
 
     # Running handlers.

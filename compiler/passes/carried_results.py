@@ -45,8 +45,7 @@ def carry(kernel: HloInstruction, value: HloInstruction, reads: Sequence[Read]) 
     views = {value: element}
     for read in reads:
         read.user.set_operand(read.number, view_of(read.user.operands[read.number], views, made))
-    assert kernel.computation is not None
-    put_after(kernel.computation, {kernel: made})
+    put_after(kernel.home, {kernel: made})
     index = element.index
     move_arrays(
         [(kernel, index), *((view, 0) for view in views.values() if view is not value)], VMEM

@@ -22,7 +22,7 @@ from compiler.analysis.code_costs import ConvolutionCosts, KernelCosts
 from compiler.hlo.attributes import ConvDims
 from compiler.hlo.cloning import clone
 from compiler.hlo.dtypes import S32
-from compiler.hlo.ir import HloComputation, HloInstruction
+from compiler.hlo.ir import HloInstruction
 from compiler.passes.convolution_estimate import (
     moved_bytes,
     movement_cycles,
@@ -55,7 +55,7 @@ def merge_groups(instr: HloInstruction, chip: Chip) -> tuple[HloInstruction, Hlo
         identity,
         [image],
         lambda x, k: _widened(_merged(instr, x, k, together), chip),
-        lambda x, k: clone(instr, _home(x), [x, k]),
+        lambda x, k: clone(instr, x.home, [x, k]),
     )
 
 
@@ -92,7 +92,7 @@ def _widened(instr: HloInstruction, chip: Chip) -> HloInstruction:
     moving = movement_cycles(read, written, 0, chip)
     if (then - now) * groups + moving >= parts * ConvolutionCosts.of(chip).part:
         return instr
-    e = Emitter(instr, _home(instr))
+    e = Emitter(instr, instr.home)
     dim = labels.input_feature
     dims = image.array.dims
     split = e.reshape(image, (*dims[:dim], groups, features, *dims[dim + 1 :]))
@@ -105,16 +105,11 @@ def _widened(instr: HloInstruction, chip: Chip) -> HloInstruction:
     return e.instruction("convolution", operands, dict(instr.attrs), instr.array)
 
 
-def _home(near: HloInstruction) -> HloComputation:
-    assert near.computation is not None
-    return near.computation
-
-
 def _merged(
     instr: HloInstruction, image: HloInstruction, kernel: HloInstruction, together: int
 ) -> HloInstruction:
     """The convolution in fewer groups."""
-    e = Emitter(instr, _home(image))
+    e = Emitter(instr, image.home)
     groups = instr.feature_group_count // together
     blocks = _blocks(e, kernel, instr.dim_labels, groups, together)
     attrs = {k: v for k, v in instr.attrs.items() if k not in ("feature_group_count", "metadata")}

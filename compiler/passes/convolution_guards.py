@@ -116,9 +116,8 @@ def _limit(dtype: DType) -> float:
 def _branch(
     instr: HloInstruction, shape: TupleShape, name: str, version: Version, sunk: _Sunk
 ) -> HloComputation:
-    assert instr.computation is not None
     computation = HloComputation(f"{instr.name}_{name}")
-    computation.module = instr.computation.module
+    computation.module = instr.home.owner
     b = Emitter(instr, computation)
     state = b.parameter(shape, "state")
     image, kernel, *given = (b.get_tuple_element(state, i) for i in range(len(shape.elements)))
@@ -174,8 +173,7 @@ class _Sunk:
 
 
 def _only_user(instr: HloInstruction) -> HloInstruction | None:
-    computation = instr.computation
-    assert computation is not None
+    computation = instr.home
     if computation.root is instr or len(instr.users) != 1:
         return None
     (user,) = instr.users

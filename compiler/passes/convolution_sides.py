@@ -25,7 +25,7 @@ from dataclasses import replace
 from compiler.analysis.code_costs import ConvolutionCosts, KernelCosts
 from compiler.hlo.attributes import ConvDims, Window, WindowDim
 from compiler.hlo.cloning import clone
-from compiler.hlo.ir import HloComputation, HloInstruction
+from compiler.hlo.ir import HloInstruction
 from compiler.passes.convolution_estimate import (
     ConvSizes,
     memory_cycles,
@@ -75,7 +75,7 @@ def exchanged_sides(instr: HloInstruction, precision: str, chip: Chip) -> Replac
         image_order,
         checked,
         lambda x, k: _exchanged(instr, x, make.transpose(k, back)),
-        lambda x, k: clone(instr, _home(x), [x, make.transpose(k, back)]),
+        lambda x, k: clone(instr, x.home, [x, make.transpose(k, back)]),
     )
 
 
@@ -191,11 +191,6 @@ def _places(instr: HloInstruction) -> tuple[int, ...]:
     return tuple(instr.array.dims[d] for d in instr.dim_labels.output_spatial)
 
 
-def _home(near: HloInstruction) -> HloComputation:
-    assert near.computation is not None
-    return near.computation
-
-
 def _may_exchange(instr: HloInstruction) -> bool:
     """Whether the other form has no holes of its own, and no groups but those of features."""
     window = instr.window.dims
@@ -208,7 +203,7 @@ def _may_exchange(instr: HloInstruction) -> bool:
 def _exchanged(
     instr: HloInstruction, image: HloInstruction, kernel: HloInstruction
 ) -> HloInstruction:
-    e = Emitter(instr, _home(image))
+    e = Emitter(instr, image.home)
     labels, groups = instr.dim_labels, instr.feature_group_count
     positions = _places(instr)
     sizes = tuple(image.array.dims[d] for d in labels.input_spatial)

@@ -95,14 +95,14 @@ def _spelled_out(value: HloInstruction) -> HloInstruction:
 
 def _tuple_of(value: HloInstruction, before: HloInstruction | None) -> HloInstruction:
     """The same tuple, as an instruction that names every part; placed before another or last."""
-    assert isinstance(value.shape, TupleShape) and value.computation is not None
+    assert isinstance(value.shape, TupleShape)
     parts = [
         emit(value, "get-tuple-element", shape, (value,), {"index": i})
         for i, shape in enumerate(value.shape.elements)
     ]
     whole = emit(value, "tuple", value.shape, parts)
     if before is not None:
-        _place(value.computation, {before: [*parts, whole]}, [])
+        _place(value.home, {before: [*parts, whole]}, [])
     return whole
 
 
@@ -151,9 +151,8 @@ class _Inserter:
         classes: BufferClasses,
         context: PassContext,
     ) -> None:
-        assert computation.module is not None
         self.computation = computation
-        self.module = computation.module
+        self.module = computation.owner
         self.values = values
         self.classes = classes
         self.context = context

@@ -171,8 +171,7 @@ def write_element(near: Instr, words: Instr, value: Instr, index: Instr) -> Inst
 
 
 def _body(near: Instr) -> HloBuilder:
-    assert near.computation is not None and near.computation.module is not None
-    return HloBuilder("element", near.computation.module)
+    return HloBuilder("element", near.home.owner)
 
 
 def _accessed(near: Instr, b: HloBuilder, root: Instr, operands: Sequence[Instr]) -> Instr:

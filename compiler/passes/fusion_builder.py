@@ -117,8 +117,7 @@ class FusionBuilder:
         assert outputs, "nothing reads a fusion"
         results = [body.inside(o) for o in sorted(outputs, key=lambda n: position[n])]
         fused = body.finish(results)
-        assert self.computation.module is not None
-        self.computation.module.add_computation(fused)
+        self.computation.owner.add_computation(fused)
         root = fused.root_instruction
         last = max(outputs, key=lambda n: position[n])
         attrs: dict[str, object] = {"kind": group.kind.fusion_kind, "calls": fused}

@@ -23,7 +23,7 @@ from compiler.hlo.shape import ArrayShape, TupleShape
 from compiler.passes.context import PassContext
 from compiler.passes.fusion import fuse
 from compiler.passes.fusion_cuts import Judge, cheaper, divided, in_periods
-from compiler.passes.fusion_parts import FusionPart, results_of
+from compiler.passes.fusion_parts import FusionPart
 from compiler.passes.layout_assignment import assign_layouts
 from compiler.passes.looped.forms import inputs_of, is_given, looped_module
 from compiler.passes.memory_space_assignment import is_planned
@@ -57,7 +57,7 @@ class _Legalizer:
         """Split what has no windows, or much dearer ones than its parts."""
         for computation in control_computations(module):
             for fusion in [f for f in computation if is_planned(f)]:
-                part = FusionPart(fusion, tuple(dict.fromkeys(results_of(fusion))))
+                part = FusionPart(fusion, tuple(dict.fromkeys(fusion.calls.results)))
                 if not self.judge.has_windows(fusion, is_planned_next=True):
                     parts, why = self._divided(part), "no windows of the whole fit VMEM"
                 else:
@@ -107,7 +107,7 @@ class _Legalizer:
         values: dict[HloInstruction, HloInstruction] = dict(
             zip(fusion.calls.parameters, fusion.operands, strict=True)
         )
-        name, results = fusion.name, results_of(fusion)
+        name, results = fusion.name, fusion.calls.results
         looped: list[HloInstruction] = []
         for part in parts:
             if self.judge.kind(part):
@@ -171,17 +171,14 @@ def _spliced(
     module: HloModule, near: HloInstruction, values: list[HloInstruction]
 ) -> list[HloInstruction]:
     """Put a module's entry beside an instruction, its computations into that one's module; its results."""
-    assert near.computation is not None
-    assert near.computation.module is not None
     entry = module.entry
     for computation in list(module.computations.values()):
         if computation is not entry:
-            near.computation.module.add_computation(computation)
+            near.home.owner.add_computation(computation)
     made = dict(zip(entry.parameters, values, strict=True))
-    root = entry.root_instruction
-    results = list(root.operands) if root.opcode == "tuple" else [root]
+    results = entry.results
     for instr in entry:
-        if instr.opcode != "parameter" and (instr is not root or root in results):
+        if instr.opcode != "parameter" and (instr is not entry.root or instr in results):
             operands = [made[o] for o in instr.operands]
             attrs = dict(instr.attrs)
             made[instr] = emit(near, instr.opcode, instr.shape, operands, attrs, instr.name)

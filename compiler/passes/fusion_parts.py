@@ -45,7 +45,7 @@ class FusionPart:
     @property
     def is_all(self) -> bool:
         """Whether it makes all results of the fusion from its parameters."""
-        return not self.given and set(self.outputs) == set(results_of(self.fusion))
+        return not self.given and set(self.outputs) == set(self.fusion.calls.results)
 
     @cached_property
     def inputs(self) -> tuple[HloInstruction, ...]:
@@ -176,10 +176,8 @@ class FusionPart:
         self, kind: str, outside: dict[HloInstruction, HloInstruction]
     ) -> list[HloInstruction]:
         """Emit it beside its fusion; returns its results. `outside` has the values of its inputs."""
-        assert self.fusion.computation is not None
-        assert self.fusion.computation.module is not None
         body = self._body()
-        self.fusion.computation.module.add_computation(body)
+        self.fusion.home.owner.add_computation(body)
         attrs: dict[str, object] = {"kind": kind, "calls": body}
         if "control-predecessors" in self.fusion.attrs:
             attrs["control-predecessors"] = self.fusion.attrs["control-predecessors"]
@@ -198,7 +196,7 @@ class FusionPart:
         read: dict[tuple[HloInstruction, object], HloInstruction] = {}
         for number, (node, reading) in enumerate(self.operands):
             attrs: dict[str, object] = {"parameter_number": number}
-            shape = without_layout(node.array)
+            shape = node.array.with_layout(None)
             parameter = HloInstruction("parameter", f"param_{number}", shape, (), attrs)
             read[node, reading] = body.add(parameter)
         for node, side in self._copies:
@@ -227,7 +225,7 @@ class FusionPart:
         if node.opcode == "parameter":
             number = self.fusion.calls.parameters.index(node)
             return self.fusion.operands[number].array
-        roots = results_of(self.fusion)
+        roots = self.fusion.calls.results
         if node in roots and isinstance(self.fusion.shape, TupleShape):
             shape = self.fusion.shape.elements[roots.index(node)]
         else:
@@ -243,14 +241,3 @@ def _is_small_update(node: HloInstruction) -> bool:
     if node.opcode != "dynamic-update-slice":
         return False
     return node.operands[1].array.element_count * _SMALL_SHARE < node.array.element_count
-
-
-def results_of(fusion: HloInstruction) -> list[HloInstruction]:
-    """The nodes that are a fusion's results, in their order."""
-    root = fusion.calls.root_instruction
-    return list(root.operands) if root.opcode == "tuple" else [root]
-
-
-def without_layout(shape: ArrayShape) -> ArrayShape:
-    """The bare shape, as fused computations have it."""
-    return ArrayShape(shape.dtype, shape.dims)

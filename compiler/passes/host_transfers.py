@@ -161,8 +161,7 @@ def _talks(carrier: Instr) -> bool:
 def _expect_read_by_leaves(carrier: Instr) -> None:
     """Let whoever reads a loop's or branch's result as a whole read it an array at a time."""
     whole = [user for user in carrier.users if user.opcode != "get-tuple-element"]
-    computation = carrier.computation
-    assert computation is not None
+    computation = carrier.home
     if not isinstance(carrier.shape, TupleShape) or not (whole or computation.root is carrier):
         return
     parts = emit(carrier, "tuple", carrier.shape, _leaves(carrier))

@@ -6,7 +6,7 @@ import math
 
 from compiler.hlo.dtypes import S32
 from compiler.hlo.ir import HloInstruction
-from compiler.hlo.opcodes import OPCODES, Trait
+from compiler.hlo.opcodes import is_elementwise
 from compiler.hlo.shape import ArrayShape
 from compiler.rewrite import make
 from compiler.rewrite.dims import reshape_groups
@@ -57,13 +57,13 @@ def _belong_together(near: HloInstruction, number: int, window: Dims) -> bool:
         if _is_repeated_along(value, number) or any(_adds_along(u, number) for u in value.users):
             return True
         around = list(value.users)
-        around += value.operands if _is_elementwise(value) else []
+        around += value.operands if is_elementwise(value) else []
         for other in around:
             is_alike = isinstance(other.shape, ArrayShape) and other.array.dims == dims
             if (
                 other not in found
                 and is_alike
-                and (other in value.operands or _is_elementwise(other))
+                and (other in value.operands or is_elementwise(other))
             ):
                 found[other] = None
                 pending.append(other)
@@ -77,10 +77,6 @@ def _adds_along(instr: HloInstruction, dim: int) -> bool:
 def _is_repeated_along(instr: HloInstruction, dim: int) -> bool:
     """Whether an array, as the gradient of a sum, is the same all along a dimension."""
     return instr.opcode == "broadcast" and bool(instr.dimensions) and dim not in instr.dimensions
-
-
-def _is_elementwise(instr: HloInstruction) -> bool:
-    return OPCODES[instr.opcode].has(Trait.ELEMENTWISE)
 
 
 def flat_indices(

@@ -85,9 +85,8 @@ def _carry(turn: Instr, source: Instr, loop: Instr) -> None:
     while chain[-1].operands[0] is not source:
         chain.append(chain[-1].operands[0])
     made: Instr = loop.operands[0].operands[source.index]
-    assert loop.computation is not None
     for view in reversed(chain):
-        made = clone(view, loop.computation, [made])
+        made = clone(view, loop.home, [made])
     number: dict[str, object] = {"index": len(loop.operands[0].operands)}
     parameter = loop.body.parameters[0]
     element = emit(turn, "get-tuple-element", turn.array, [parameter], number)

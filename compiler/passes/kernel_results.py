@@ -84,9 +84,8 @@ def _as_tuple(kernel: HloInstruction) -> HloInstruction:
     element = emit(kernel, "get-tuple-element", shape, (kernel,), {"index": 0}, root.name)
     for user, number in users:
         user.set_operand(number, element)
-    assert kernel.computation is not None
-    if kernel.computation.root is kernel:
-        kernel.computation.root = element
+    if kernel.home.root is kernel:
+        kernel.home.root = element
     return element
 
 

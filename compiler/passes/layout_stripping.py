@@ -16,7 +16,8 @@ import numpy as np
 from compiler.analysis.scatter_dims import SORTED
 from compiler.hlo.dtypes import DType
 from compiler.hlo.ir import HloInstruction, HloModule
-from compiler.hlo.shape import ArrayShape, Shape, TupleShape
+from compiler.hlo.shape import ArrayShape
+from compiler.hlo.shape_inference import without_layout
 from compiler.passes.context import PassContext
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit, replace
@@ -77,12 +78,3 @@ def _as_type(rows: HloInstruction, dtype: DType) -> HloInstruction:
     elif old.bits > dtype.bits:
         dims = (*dims, old.bits // dtype.bits)
     return emit(rows, "bitcast-convert", ArrayShape(dtype, dims), (rows,))
-
-
-def without_layout(shape: Shape) -> Shape:
-    """The shape with no layout at any tuple level."""
-    if isinstance(shape, ArrayShape):
-        return shape.with_layout(None)
-    if isinstance(shape, TupleShape):
-        return TupleShape(tuple(without_layout(e) for e in shape.elements))
-    return shape

@@ -153,8 +153,7 @@ def drop_unused(loop: Instr) -> int:
         end.attrs.pop("sharding", None)
         for user in end.users:
             user.attrs["index"] = kept.index(user.index)
-    assert loop.computation is not None
-    loop.computation.sort()
+    loop.home.sort()
     return removed + count - len(kept)
 
 

@@ -98,8 +98,7 @@ def _is_arithmetic(body: HloComputation) -> bool:
 
 def _is_ordered(instr: Instr) -> bool:
     """Whether a control edge ends or begins at an instruction."""
-    caller = instr.computation
-    assert caller is not None
+    caller = instr.home
     return bool(instr.control_predecessors() or caller.control_successors.get(instr))
 
 
@@ -115,8 +114,7 @@ def _is_small_move(instr: Instr) -> bool:
 
 def _unroll(loop: Instr, trips: int) -> None:
     """Replace a loop by its trips, one after the other."""
-    caller = loop.computation
-    assert caller is not None
+    caller = loop.home
     initial = loop.operands[0]
     state = list(initial.operands)
     for _ in range(trips):

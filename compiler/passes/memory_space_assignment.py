@@ -65,8 +65,7 @@ def _is_element(kernel: HloInstruction) -> bool:
     """Whether a kernel's one result is read through bitcasts to scalars that are looked for in SMEM."""
     if not isinstance(kernel.shape, ArrayShape) or not kernel.shape.dims:
         return False
-    assert kernel.computation is not None
-    is_read = bool(kernel.users) and kernel.computation.root is not kernel
+    is_read = bool(kernel.users) and kernel.home.root is not kernel
     return is_read and all(
         view.opcode == "bitcast"
         and is_scalar_shape(view.shape)
@@ -163,8 +162,7 @@ def _results_of_kernel(kernel: HloInstruction) -> Shape:
 
 def _only_smem_reads(value: HloInstruction) -> bool:
     """Whether all who read a scalar look for it in SMEM, and somebody does."""
-    computation = value.computation
-    assert computation is not None
+    computation = value.home
     is_root = computation.root is value
     if is_root and _is_entry(computation):
         return False

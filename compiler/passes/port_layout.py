@@ -195,9 +195,8 @@ def _turn_parameter(parameter: Instr, order: Dims) -> None:
     back = make.transpose(parameter, tuple(order.index(d) for d in range(len(order))))
     for user in users:
         user.set_operands([back if o is parameter else o for o in user.operands])
-    assert parameter.computation is not None
-    if parameter.computation.root is parameter:
-        parameter.computation.root = back
+    if parameter.home.root is parameter:
+        parameter.home.root = back
 
 
 def _turn_results(module: HloModule, orders: dict[int, Dims]) -> None:

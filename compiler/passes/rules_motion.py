@@ -15,7 +15,7 @@ from compiler.analysis.kernel_vmem import box_vreg_tiles
 from compiler.analysis.reducers import has_identity_init, reducer_kind
 from compiler.analysis.tiled_layout import is_cheap_regroup
 from compiler.hlo.ir import HloInstruction
-from compiler.hlo.opcodes import OPCODES, Trait, with_trait
+from compiler.hlo.opcodes import OPCODES, Trait, is_elementwise, with_trait
 from compiler.hlo.shape import ArrayShape
 from compiler.passes.rules_shape import plan_broadcast
 from compiler.rewrite import make
@@ -29,11 +29,6 @@ _LEAST_DENSER = 2
 _LEAST_REPEATED = 8
 """How often what is repeated within a merged dimension must be repeated along others."""
 ELEMENTWISE = tuple(sorted(with_trait(Trait.ELEMENTWISE)))
-
-
-def is_elementwise(instr: HloInstruction) -> bool:
-    """Whether the instruction computes each element from the same element of its operands."""
-    return OPCODES[instr.opcode].has(Trait.ELEMENTWISE)
 
 
 # f(reshape(a), reshape(b), splat) == reshape(f(a, b, splat))

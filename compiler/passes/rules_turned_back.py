@@ -11,7 +11,8 @@ both of them.
 from __future__ import annotations
 
 from compiler.hlo.ir import HloInstruction
-from compiler.passes.rules_motion import ELEMENTWISE, is_elementwise
+from compiler.hlo.opcodes import is_elementwise
+from compiler.passes.rules_motion import ELEMENTWISE
 from compiler.rewrite import make
 from compiler.rewrite.dims import Dims
 from compiler.rewrite.pattern import Match, Op, Splat, X, Y

@@ -110,9 +110,7 @@ def _sorted(d: ScatterDims) -> HloInstruction:
     dim = shape.rank - 1
     number = emit(scatter, "iota", shape, (), {"iota_dimension": dim})
     both = TupleShape((shape, shape))
-    assert scatter.computation is not None
-    assert scatter.computation.module is not None
-    by_place = key_order(scatter.computation.module, "by_place", (S32, S32), "LT")
+    by_place = key_order(scatter.home.owner, "by_place", (S32, S32), "LT")
     attrs = {"dimensions": (dim,), "is_stable": True, "to_apply": by_place}
     order = emit(scatter, "sort", both, (indices, number), attrs)
     keys, places = (

@@ -139,8 +139,7 @@ def _read(user: HloInstruction, value: HloInstruction, view: StackedView) -> Non
     starts = view.starts(user.operands[1:])
     made = emit(user, "dynamic-slice", shape, (value, *starts), attrs)
     user.replace_all_uses_with(view.outward(made))
-    assert user.computation is not None
-    user.computation.remove(user)
+    user.home.remove(user)
 
 
 def _write(user: HloInstruction, view: StackedView) -> None:

@@ -97,8 +97,7 @@ def _move(counted: _Loop, chip: Chip) -> int:
     if moved:
         drop_unused(loop)
         loop.body.sort()
-        assert loop.computation is not None
-        loop.computation.sort()
+        loop.home.sort()
     return moved
 
 

@@ -78,8 +78,7 @@ def _copy_parts(instr: Instr) -> bool:
         return False
     parts = [emit(instr, "copy", leaf.shape, (leaf,)) for leaf in _leaves(instr.operands[0])]
     instr.replace_all_uses_with(_nested(instr, instr.shape, iter(parts)))
-    assert instr.computation is not None
-    instr.computation.remove(instr)
+    instr.home.remove(instr)
     return True
 
 
@@ -90,8 +89,7 @@ def _bar_parts(instr: Instr) -> bool:
     flat = _flattened(instr.operands[0])
     barrier = emit(instr, "opt-barrier", flat.shape, (flat,))
     instr.replace_all_uses_with(_nested(instr, instr.shape, _leaves(barrier)))
-    assert instr.computation is not None
-    instr.computation.remove(instr)
+    instr.home.remove(instr)
     return True
 
 
@@ -226,8 +224,7 @@ def _flatten_value(value: Instr) -> None:
 
 def _reshape_value(value: Instr, new: Shape) -> None:
     """Give `value` a shape of the same arrays; who uses it gets what it was, put together again."""
-    computation, shape, users = value.computation, value.shape, list(value.users)
-    assert computation is not None
+    computation, shape, users = value.home, value.shape, list(value.users)
     value.shape = new
     whole = _nested(value, shape, _leaves(value))
     for user in users:

@@ -148,8 +148,7 @@ def _reads(
 
 
 def _is_returned(value: HloInstruction) -> bool:
-    assert value.computation is not None
-    if value.computation.root is value:
+    if value.home.root is value:
         return True
     return any(u.opcode == "bitcast" and _is_returned(u) for u in value.users)
 

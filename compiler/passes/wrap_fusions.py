@@ -50,7 +50,6 @@ def _wrap(computation: HloComputation, instr: HloInstruction) -> None:
             "the device; compile the synchronous form",
             instr.span,
         )
-    assert computation.module is not None
     fused = HloComputation("fused_computation")
     operands: list[HloInstruction] = []
     made: dict[HloInstruction, HloInstruction] = {}
@@ -71,7 +70,7 @@ def _wrap(computation: HloComputation, instr: HloInstruction) -> None:
     root = HloInstruction(instr.opcode, instr.name, instr.shape, parts, dict(instr.attrs))
     root.location = instr.location
     fused.root = fused.add(root)
-    computation.module.add_computation(fused)
+    computation.owner.add_computation(fused)
     fusion = emit(instr, "fusion", instr.shape, operands, {"kind": kind, "calls": fused}, "fusion")
     instr.replace_all_uses_with(fusion)
     computation.remove(instr)

@@ -31,16 +31,14 @@ class Emitter(HloBuilder):
     """An `HloBuilder` in the computation of `near` (or a new one), with array helpers."""
 
     def __init__(self, near: Instr, computation: HloComputation) -> None:
-        assert computation.module is not None
-        super().__init__(computation.name, computation.module)
+        super().__init__(computation.name, computation.owner)
         self.near = near
         self.computation = computation
 
     @classmethod
     def at(cls, near: Instr) -> Self:
         """Build next to `near`."""
-        assert near.computation is not None
-        return cls(near, near.computation)
+        return cls(near, near.home)
 
     def instruction(
         self,

@@ -98,6 +98,4 @@ def _of_two(near: HloInstruction, dtype: DType, name: str, kind: str | None) -> 
     if kind is not None:
         computation.root = computation.add(HloInstruction(kind, kind, scalar, parts))
         inherit(computation.root.attrs, near)
-    assert near.computation is not None
-    assert near.computation.module is not None
-    return near.computation.module.add_computation(computation)
+    return near.home.owner.add_computation(computation)

@@ -178,8 +178,7 @@ def rewrite_computation(
 
 def _try_rules(instr: HloInstruction, rules: RuleSet, counts: Counter[str]) -> list[HloInstruction]:
     """Apply the first rule that fires; return the instructions that deserve another look."""
-    computation = instr.computation
-    assert computation is not None
+    computation = instr.home
     for item in rules.by_opcode.get(instr.opcode, ()):
         bound = match(item.pattern, instr)
         if bound is None:

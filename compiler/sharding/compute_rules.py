@@ -5,7 +5,7 @@ from __future__ import annotations
 from compiler.hlo.attributes import ConvDims, Window, WindowDim
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait, with_trait
-from compiler.sharding.movement_rules import RuleOf, ints, maker_of, number
+from compiler.sharding.movement_rules import RuleOf, ints, maker_of, number, whole_along
 from compiler.sharding.rule import FactorKind, RuleMaker, ShardingRule
 
 
@@ -201,14 +201,6 @@ def is_reduction(instr: HloInstruction) -> bool:
     return info.has(Trait.COMMUTATIVE | Trait.ASSOCIATIVE) and operands == set(body.parameters)
 
 
-def _sort(instr: HloInstruction) -> ShardingRule:
-    found = maker_of(instr)
-    (sorted_dim,) = ints(instr, "dimensions")
-    for dim in range(len(found.result_dims[0])):
-        found.add_same(dim, FactorKind.REPLICATE if dim == sorted_dim else FactorKind.PASS)
-    return found.rule()
-
-
 def _topk(instr: HloInstruction) -> ShardingRule:
     found = maker_of(instr)
     last = len(found.operand_dims[0]) - 1
@@ -304,7 +296,7 @@ COMPUTE_RULES: dict[str, RuleOf] = {
     "reduce-window": _reduce_window,
     "scatter": _scatter,
     "select-and-scatter": _select_and_scatter,
-    "sort": _sort,
+    "sort": whole_along,
     "topk": _topk,
     "triangular-solve": _matrices,
     **dict.fromkeys(with_trait(Trait.GROUPED) - {"ragged-all-to-all"}, _collective),

@@ -161,11 +161,12 @@ def _reverse(instr: HloInstruction) -> ShardingRule:
     return found.rule()
 
 
-def _concatenate(instr: HloInstruction) -> ShardingRule:
+def whole_along(instr: HloInstruction) -> ShardingRule:
+    """Of what joins or orders elements along a dimension, which every device has whole."""
     found = maker_of(instr)
-    (joined,) = ints(instr, "dimensions")
+    (along,) = ints(instr, "dimensions")
     for dim in range(len(found.result_dims[0])):
-        found.add_same(dim, FactorKind.REPLICATE if dim == joined else FactorKind.PASS)
+        found.add_same(dim, FactorKind.REPLICATE if dim == along else FactorKind.PASS)
     return found.rule()
 
 
@@ -177,7 +178,7 @@ MOVEMENT_RULES: dict[str, RuleOf] = {
     "bitcast": _reshape,
     "bitcast-convert": _bitcast_convert,
     "broadcast": _broadcast,
-    "concatenate": _concatenate,
+    "concatenate": whole_along,
     "copy": pointwise,
     "dynamic-slice": _by_sizes(FactorKind.REPLICATE, is_blocked=True),
     "dynamic-update-slice": _dynamic_update_slice,

@@ -11,7 +11,7 @@ from itertools import product
 
 from tpu_sim.isa.geometry import ROW_BYTES
 from tpu_sim.jit.emitter import FunctionEmitter
-from tpu_sim.jit.mxu_chains import ROWS, plain_function
+from tpu_sim.jit.mxu_chains import ROWS, Vector, fma, plain_function
 from tpu_sim.jit.weight_layout import WEIGHT_ROWS, WeightLayout
 
 _BYTES = 4
@@ -93,7 +93,7 @@ class _Portable:
                 value = self._spread(e, left_at, place)
                 chain = 2 * row + plane
                 factor = factors[word][2 * half + plane]
-                results[chain] = self._fma(e, value, factor, results[chain])
+                results[chain] = fma(Vector(self.lanes), e, value, factor, results[chain])
         pairs = zip(results[::2], results[1::2], strict=True)
         return [e.value(f"fadd {self.floats} {low}, {high}") for low, high in pairs]
 
@@ -104,7 +104,3 @@ class _Portable:
             f"shufflevector {self.floats} {first}, {self.floats} poison, {self.words} "
             "zeroinitializer"
         )
-
-    def _fma(self, e: FunctionEmitter, a: str, b: str, c: str) -> str:
-        typed = ", ".join(f"{self.floats} {x}" for x in (a, b, c))
-        return e.value(f"call {self.floats} @llvm.fma.v{self.lanes}f32({typed})")

@@ -19,12 +19,11 @@ from compiler.backend.fourier.direct import DirectSums
 from compiler.backend.fourier.stage_loops import Roots, StageLoops, StageShape
 from compiler.backend.fourier.turning import Turned, Turner
 from compiler.backend.grid_loop import GridLoop, StepContext
-from compiler.backend.kernel_calls import Argument, BufferPlace
+from compiler.backend.kernel_calls import BufferPlace
 from compiler.backend.transfer import box_pieces, column_pieces, hbm_tiling
 from compiler.backend.vector.arrays import GUARD_ROWS, VmemArray
 from compiler.backend.vector.ops import Ops
 from compiler.hlo.fourier import FourierStage, root_rows, stages
-from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import leaves
 from tpu_sim.isa.geometry import SUBLANES, UNIT_DIM
 from tpu_sim.isa.program import HBM, VMEM, DmaDescriptor
@@ -61,7 +60,7 @@ class FourierKernel:
         b = self.builder
         roots = self._spread_roots()
         spare = [self._spare(number) for number in range(self.cut.spare)]
-        arguments = [self._argument(operand) for operand in self.inputs]
+        arguments = [self.kernel.argument(operand) for operand in self.inputs]
         results = list(self.kernel.interface.results)
         self.copies = {
             name: self._block(f"copy.{name}")
@@ -158,14 +157,12 @@ class FourierKernel:
             origin = (outer.origin, inner.origin, const(0))
             extent = (1, inner.block * 8, -(-n // UNIT_DIM) * UNIT_DIM)
         root = self.kernel.root
-        inputs = [OperandWindow(o, self._argument(o).shape, origin, extent) for o in self.inputs]
+        inputs = [
+            OperandWindow(o, self.kernel.argument(o).shape, origin, extent) for o in self.inputs
+        ]
         results = leaves(self.kernel.fusion.shape)
         outputs = [OperandWindow(root, shape, origin, extent) for shape in results]
         return WindowPlan(self.cut.grid, tuple(inputs), tuple(outputs))
-
-    def _argument(self, operand: HloInstruction) -> Argument:
-        number = self.kernel.body.parameters.index(operand)
-        return self.kernel.interface.operands[number]
 
     def _spare(self, number: int) -> tuple[ColumnPart, ...]:
         return tuple(self._block(f"spare{number}.{part}") for part in ("re", "im"))
@@ -186,7 +183,7 @@ class FourierKernel:
     def _spread_roots(self) -> Roots:
         """Bring the table in and give every root a row of its own, through a transpose unit."""
         b, ops = self.builder, Ops(self.builder)
-        argument = self._argument(self.kernel.root.operands[0])
+        argument = self.kernel.argument(self.kernel.root.operands[0])
         granules = hbm_tiling(argument.shape).total_granules
         table = b.window("table", granules)
         count = root_rows(self.dims[self.dim])

@@ -66,8 +66,7 @@ class _RunningTotalKernel:
         if not self.cut.running.is_even:
             self.kept = b.window("kept", self.chains * SUBLANES)
         (operand,) = self.kernel.root.operands
-        number = self.kernel.body.parameters.index(operand)
-        argument = self.kernel.interface.operands[number]
+        argument = self.kernel.argument(operand)
         results = list(self.kernel.interface.results)
         grid = GridLoop(b, self._plan(argument.shape), [argument], results, {}, GUARD_ROWS)
         grid.emit(self._compute)

@@ -13,11 +13,10 @@ from compiler.analysis.windows import OperandWindow, WindowPlan
 from compiler.backend.column_blocks import ColumnPart, copy_columns
 from compiler.backend.custom import CustomKernel
 from compiler.backend.grid_loop import GridLoop, StepContext
-from compiler.backend.kernel_calls import Argument, BufferPlace
+from compiler.backend.kernel_calls import BufferPlace
 from compiler.backend.sorting.passes import BlockLines, PassLoops
 from compiler.backend.transfer import column_pieces
 from compiler.backend.vector.arrays import GUARD_ROWS
-from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import leaves
 from tpu_sim.isa.geometry import LANES
 
@@ -58,7 +57,7 @@ class NetworkSortKernel:
             ]
             for array, count in counts.items()
         }
-        arguments = [self._argument(operand) for operand in self.root.operands]
+        arguments = [self.kernel.argument(operand) for operand in self.root.operands]
         results = list(self.kernel.interface.results)
         copies = {
             name: ColumnPart(b.window(f"copy.{name}", rows + GUARD_ROWS), b.sconst(0))
@@ -114,12 +113,9 @@ class NetworkSortKernel:
         origin = (outer.origin, const(0), inner.origin)
         extent = (outer.block, self.dims[1], inner.block * LANES)
         inputs = [
-            OperandWindow(o, self._argument(o).shape, origin, extent) for o in self.root.operands
+            OperandWindow(o, self.kernel.argument(o).shape, origin, extent)
+            for o in self.root.operands
         ]
         results = leaves(self.kernel.fusion.shape)
         outputs = [OperandWindow(self.root, shape, origin, extent) for shape in results]
         return WindowPlan(self.cut.grid, tuple(inputs), tuple(outputs))
-
-    def _argument(self, operand: HloInstruction) -> Argument:
-        number = self.kernel.body.parameters.index(operand)
-        return self.kernel.interface.operands[number]

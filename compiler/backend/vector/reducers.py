@@ -143,11 +143,9 @@ def _apply(ops: Ops, reducer: Reducer, arguments: Sequence[VReg]) -> State:
     for node in computation:
         if node.opcode not in ("parameter", "tuple"):
             values[node] = _emit_scalar_node(ops, node, [values[o] for o in node.operands])
-    root = computation.root_instruction
-    results = root.operands if root.opcode == "tuple" else [root]
     return [
         ops.mask_to_integer(values[node]) if value_class(node.array.dtype) == "m" else values[node]
-        for node in results
+        for node in computation.results
     ]
 
 

@@ -98,7 +98,8 @@ def _braced(numbers: tuple[int, ...]) -> str:
     return "{" + ",".join(map(str, numbers)) + "}"
 
 
-def _index(numbers: tuple[int, ...]) -> str:
+def index_text(numbers: tuple[int, ...]) -> str:
+    """A place in a tuple, ``{1, 0}``."""
     return "{" + ", ".join(map(str, numbers)) + "}"
 
 
@@ -240,7 +241,7 @@ def _groups_of_features(number: int) -> Maker:
 
 def _aliasing(site: Site) -> str | None:
     parts = [
-        f"{_index(entry.integers(1))}: ({entry.integer(2)}, {_index(entry.integers(3))})"
+        f"{index_text(entry.integers(1))}: ({entry.integer(2)}, {index_text(entry.integers(3))})"
         for entry in site.message.messages(74)
     ]
     return "{" + ", ".join(parts) + "}" if parts else None

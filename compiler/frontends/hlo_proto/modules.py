@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from compiler.diagnostics import CompileError
-from compiler.frontends.hlo_proto.attributes import frontend_text
+from compiler.frontends.hlo_proto.attributes import frontend_text, index_text
 from compiler.frontends.hlo_proto.instructions import ID, NAME, instruction_text
 from compiler.frontends.hlo_proto.literals import literal_arrays
 from compiler.frontends.hlo_proto.shapes import shape_text
@@ -114,13 +114,14 @@ def _header(module: Message) -> str:
     if _SCHEDULE in module and _schedule(module):
         fields.append("is_scheduled=true")
     aliases = [
-        f"{_index(a.integers(1))}: ({a.integer(2)}, {_index(a.integers(3))}, {_KINDS[a.integer(4)]})"
+        f"{index_text(a.integers(1))}: ({a.integer(2)}, {index_text(a.integers(3))}, {_KINDS[a.integer(4)]})"
         for a in module.message(_ALIASES).messages(1)
     ]
     if aliases:
         fields.append(f"input_output_alias={{ {', '.join(aliases)} }}")
     donors = [
-        f"({d.integer(1)}, {_index(d.integers(2))})" for d in module.message(_DONORS).messages(1)
+        f"({d.integer(1)}, {index_text(d.integers(2))})"
+        for d in module.message(_DONORS).messages(1)
     ]
     if donors:
         fields.append(f"buffer_donor={{ {', '.join(donors)} }}")
@@ -135,10 +136,6 @@ def _header(module: Message) -> str:
     fields += [f"num_partitions={partitions}"] if partitions > 1 else []
     attributes = frontend_text(module.message(_FRONTEND))
     return ", ".join([*fields, *([f"frontend_attributes={attributes}"] if attributes else [])])
-
-
-def _index(numbers: tuple[int, ...]) -> str:
-    return "{" + ", ".join(map(str, numbers)) + "}"
 
 
 def _stack_frames(frames: Message) -> str:

@@ -79,7 +79,8 @@ def place(number: int) -> str:
     return f"#loc{number}"
 
 
-def _dictionary(source: Source) -> Attribute:
+def dictionary(source: Source) -> Attribute:
+    """Attributes by name."""
     found: dict[str, Attribute] = {}
     for _ in range(source.count()):
         name = source.attribute()
@@ -115,7 +116,8 @@ def float_attribute(source: Source) -> Attribute:
     return float_of(source, source.type())
 
 
-def _dense(source: Source) -> Attribute:
+def dense_attribute(source: Source) -> Attribute:
+    """A literal behind its type."""
     kind = source.type()
     return dense(kind, source.blob(), element_count(kind))
 
@@ -157,11 +159,13 @@ def _named(source: Source) -> Attribute:
     return Raw(f"{quote(str(name))}({place(source.number())})")
 
 
-def _ranked(source: Source) -> str:
+def ranked(source: Source) -> str:
+    """A tensor's type."""
     return tensor_type(source.signed_numbers(), source.type())
 
 
-def _ranked_with_encoding(source: Source) -> str:
+def ranked_with_encoding(source: Source) -> str:
+    """A tensor's type with what its dimensions mean."""
     encoding = source.attribute()
     return tensor_type(source.signed_numbers(), source.type(), encoding)
 
@@ -185,7 +189,7 @@ _FLOATS = {
 FORMS = Forms(
     attributes={
         0: Source.attributes,
-        1: _dictionary,
+        1: dictionary,
         2: Source.string,
         3: _string_with_type,
         4: _symbol,
@@ -202,7 +206,7 @@ FORMS = Forms(
         15: lambda source: Raw("unknown"),
         16: _resource,
         17: _dense_array,
-        18: _dense,
+        18: dense_attribute,
         22: _file_range,
     },
     types={
@@ -212,8 +216,8 @@ FORMS = Forms(
         **{code: _named_type(name) for code, name in _FLOATS.items()},
         9: lambda source: f"complex<{source.type()}>",
         12: lambda source: "none",
-        13: _ranked,
-        14: _ranked_with_encoding,
+        13: ranked,
+        14: ranked_with_encoding,
         15: lambda source: f"tuple<{', '.join(source.types())}>",
         18: lambda source: f"tensor<*x{source.type()}>",
     },

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from compiler.frontends.mlir_bytecode.container import Forms, Source
+from compiler.frontends.mlir_bytecode.vhlo_forms import axis_part
 from compiler.frontends.stablehlo.syntax import Attribute, Raw, Symbol
 from compiler.hlo.escapes import quote
 
@@ -28,10 +29,6 @@ def _mesh(source: Source) -> Attribute:
     axes, devices = _texts(source.attributes()), source.signed_numbers()
     order = f", device_ids={list(devices)}" if devices else ""
     return Raw(f"#sdy.mesh<[{axes}]{order}>")
-
-
-def _axis_part(source: Source) -> Attribute:
-    return Raw(f"({source.signed()}){source.signed()}")
 
 
 def _axis(source: Source) -> Attribute:
@@ -101,7 +98,7 @@ FORMS = Forms(
         0: _manual_axes,
         1: _mesh_axis,
         2: _mesh,
-        3: _axis_part,
+        3: axis_part,
         4: _axis,
         5: _dimension,
         6: _sharding_1,

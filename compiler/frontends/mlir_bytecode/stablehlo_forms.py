@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from compiler.frontends.mlir_bytecode.container import Forms, Source
 from compiler.frontends.mlir_bytecode.vhlo_forms import (
+    accuracy,
     alias,
     axis_part,
     bounds,
@@ -38,13 +39,6 @@ def _algorithm(source: Source) -> Attribute:
     for name in "lhs_component_count", "rhs_component_count", "num_primitive_operations":
         found[name] = source.signed()
     return found | {"allow_imprecise_accumulation": bool(source.byte())}
-
-
-def _accuracy(source: Source) -> Attribute:
-    for _ in range(2):
-        source.integer(64)  # tolerances, absolute and relative
-    source.signed()
-    return source.attribute()
 
 
 def _axis(source: Source) -> Attribute:
@@ -106,7 +100,7 @@ FORMS = Forms(
         14: alias,
         15: _algorithm,
         16: enumerator(0, "DEFAULT", "HIGHEST", "TOLERANCE"),
-        17: _accuracy,
+        17: accuracy,
         18: _mesh_groups,
         19: axis_part,
         20: _axis,

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from compiler.frontends.mlir_bytecode.builtin_forms import (
-    dense,
-    element_count,
+    dense_attribute,
+    dictionary,
     float_attribute,
     function_type,
     integer_attribute,
-    tensor_type,
+    ranked,
+    ranked_with_encoding,
 )
 from compiler.frontends.mlir_bytecode.container import Forms, Source
 from compiler.frontends.stablehlo.syntax import Attribute, Dense, Raw
@@ -42,16 +43,6 @@ def _api_version(source: Source) -> Attribute:
     return source.number()
 
 
-def _dictionary(source: Source) -> Attribute:
-    found: dict[str, Attribute] = {}
-    for _ in range(source.count()):
-        name = source.attribute()
-        if not isinstance(name, str):
-            raise ValueError("a name that is no string")
-        found[name] = source.attribute()
-    return found
-
-
 def alias(source: Source) -> Attribute:
     """A result that shares the memory of an operand."""
     output, operand, inner = source.signed_numbers(), source.signed(), source.signed_numbers()
@@ -61,17 +52,13 @@ def alias(source: Source) -> Attribute:
     )
 
 
-def _tensor(source: Source) -> Attribute:
-    kind = source.type()
-    return dense(kind, source.blob(), element_count(kind))
-
-
 def bounds(source: Source) -> Attribute:
     """The bounds of dimensions whose size is not known."""
     return Raw(f"#stablehlo.bounds<{', '.join(map(str, source.signed_numbers()))}>")
 
 
-def _accuracy(source: Source) -> Attribute:
+def accuracy(source: Source) -> Attribute:
+    """The mode of an operation's accuracy; its tolerances are passed over."""
     for _ in range(2):
         source.integer(64)  # tolerances, absolute and relative
     source.signed()
@@ -116,15 +103,6 @@ def _mesh_groups(source: Source) -> Attribute:
     return Raw(f"#stablehlo.replica_group_mesh_axes<mesh = {named}, axes = {axes}>")
 
 
-def _ranked(source: Source) -> str:
-    return tensor_type(source.signed_numbers(), source.type())
-
-
-def _ranked_with_encoding(source: Source) -> str:
-    encoding = source.attribute()
-    return tensor_type(source.signed_numbers(), source.type(), encoding)
-
-
 def _named(name: str) -> Callable[[Source], str]:
     return lambda source: name
 
@@ -145,7 +123,7 @@ FORMS = Forms(
         3: enumerator(0, "EQ", "NE", "GE", "GT", "LE", "LT"),
         4: enumerator(0, "NOTYPE", "FLOAT", "TOTALORDER", "SIGNED", "UNSIGNED"),
         5: _api_version,
-        6: _dictionary,
+        6: dictionary,
         7: enumerator(0, "FFT", "IFFT", "RFFT", "IRFFT"),
         8: float_attribute,
         9: integer_attribute,
@@ -154,12 +132,12 @@ FORMS = Forms(
         12: enumerator(0, "DEFAULT", "THREE_FRY", "PHILOX"),
         13: enumerator(1, "UNIFORM", "NORMAL"),
         14: Source.string,
-        15: _tensor,
+        15: dense_attribute,
         16: enumerator(0, "TRANSPOSE_INVALID", "NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"),
         17: lambda source: Raw(source.type()),
         18: bounds,
         19: enumerator(0, "DEFAULT", "HIGHEST", "TOLERANCE"),
-        20: _accuracy,
+        20: accuracy,
         21: axis_part,
         22: _axis,
         23: _mesh_groups,
@@ -170,11 +148,11 @@ FORMS = Forms(
         **{code: _named(name) for code, name in _PLAIN_TYPES.items()},
         1: lambda source: f"complex<{source.type()}>",
         8: lambda source: function_type(source.types(), source.types()),
-        20: _ranked,
-        21: _ranked_with_encoding,
+        20: ranked,
+        21: ranked_with_encoding,
         23: lambda source: f"tuple<{', '.join(source.types())}>",
         25: lambda source: f"tensor<*x{source.type()}>",
-        41: lambda source: f"memref{_ranked(source).removeprefix('tensor')}",
+        41: lambda source: f"memref{ranked(source).removeprefix('tensor')}",
         42: lambda source: f"!stablehlo.future<{', '.join(source.types())}>",
     },
 )

@@ -181,10 +181,8 @@ def _scatter_targets(
 
 def _is_assignment(body: HloComputation) -> bool:
     """Whether the body returns its update parameters as they are."""
-    root = body.root_instruction
     half = len(body.parameters) // 2
-    results = root.operands if root.opcode == "tuple" else [root]
-    return results == body.parameters[half:]
+    return body.results == body.parameters[half:]
 
 
 def _rounds_each_update(monoid: Monoid, flat: Array) -> bool:

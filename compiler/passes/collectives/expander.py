@@ -62,8 +62,7 @@ class Collective:
         assert isinstance(groups, tuple)
         self.groups: Groups = groups
         self.size = len(groups[0]) if groups else 0
-        assert instr.computation is not None and instr.computation.module is not None
-        self.devices = device_counts(instr.computation.module).devices
+        self.devices = device_counts(instr.home.owner).devices
         rest = set(range(self.devices)) - {d for group in groups for d in group}
         if groups and rest:
             raise UnsupportedError(

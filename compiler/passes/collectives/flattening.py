@@ -58,11 +58,8 @@ def _together(done: Instr) -> Instr | None:
 def _received(done: Instr) -> Instr | None:
     """What a recv waits for is what the send of its channel permutes."""
     recv = done.operands[0]
-    assert recv.computation is not None and recv.computation.module is not None
     channel = recv.attrs.get("channel_id")
-    sends = [
-        i for i in recv.computation if i.opcode == "send" and i.attrs.get("channel_id") == channel
-    ]
+    sends = [i for i in recv.home if i.opcode == "send" and i.attrs.get("channel_id") == channel]
     if len(sends) != 1:
         raise UnsupportedError(
             f"%{recv.name}: {len(sends)} sends of channel {channel} in its computation; want one",

@@ -206,14 +206,13 @@ def _places_to_wait_for(root: HloInstruction) -> dict[HloInstruction, list[HloIn
     """For what reads an element of a loop's state the starts that bring its next value and do not need it:
     they come to the same place if they wait for those that read it. Two that bring each other's do not."""
     found: dict[HloInstruction, list[HloInstruction]] = {}
-    assert root.computation is not None
     for index, value in enumerate(root.operands):
         if not value.opcode.endswith("-done") or len(value.users) > 1:
             continue
         start = start_of(value)
         elements = [
             user
-            for user in root.computation.parameters[0].users
+            for user in root.home.parameters[0].users
             if user.opcode == "get-tuple-element" and user.index == index
         ]
         if any(depends_on(start, element) for element in elements):

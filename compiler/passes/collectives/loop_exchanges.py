@@ -209,7 +209,6 @@ class _Loop:
         self, moved: _Moved, target: HloComputation, known: dict[Instr, Instr], place: Instr
     ) -> Instr:
         """What leads to the exchange, and it, once more; before `place`."""
-        assert target.module is not None
         copies, made = dict(known), []
         for instr in moved.cone:
             if instr in copies:
@@ -217,7 +216,7 @@ class _Loop:
             copy = clone(instr, target, [copies[o] for o in instr.operands])
             called = instr.attrs.get("calls")
             if isinstance(called, HloComputation):
-                copy.attrs["calls"] = clone_computation(called, module=target.module)
+                copy.attrs["calls"] = clone_computation(called, module=target.owner)
             copies[instr] = copy
             made.append(copy)
         _place(target, made, before=place)
@@ -226,8 +225,7 @@ class _Loop:
     def _grow(self, first: Instr, following: Instr) -> None:
         """One more element of the state."""
         state = add_state(self.loop, first, following)
-        assert state.computation is not None
-        _place(state.computation, [state], before=self.loop)
+        _place(state.home, [state], before=self.loop)
 
 
 def _unused(moved: _Moved) -> list[Instr]:

@@ -34,10 +34,9 @@ def first_of_several_nan(reduce: Instr) -> Instr | None:
     found = match(_REDUCER, body.root_instruction)
     if found is None or not _is_position(found, body):
         return None
-    assert body.module is not None
     direction = str(found["better"].attrs["direction"])
     value, place = (operand.array.dtype for operand in reduce.operands[:2])
-    reducer = position_reducer(body.module, f"{body.name}_first", value, place, direction)
+    reducer = position_reducer(body.owner, f"{body.name}_first", value, place, direction)
     e = Emitter.at(reduce)
     return e.reduce(reduce.operands[:2], reduce.operands[2:], reduce.dimensions, reducer)
 

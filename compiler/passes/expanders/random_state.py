@@ -69,8 +69,7 @@ class _Thread:
     def _replace(self, instr: Instr, value: Instr) -> None:
         self.context.counts[instr.opcode] += 1
         instr.replace_all_uses_with(value)
-        assert instr.computation is not None
-        instr.computation.remove(instr)
+        instr.home.remove(instr)
 
     def _control(self, instr: Instr, counter: Instr) -> Instr:
         e = Emitter.at(instr)
@@ -98,8 +97,7 @@ class _Thread:
 
     def _copy(self, source: HloComputation, *, returns: bool = False) -> HloComputation:
         """A copy whose parameter carries the counter, and whose result does if it `returns`."""
-        assert source.module is not None
-        copy = clone_computation(source, f"{source.name}.random", source.module)
+        copy = clone_computation(source, f"{source.name}.random", source.owner)
         (old,) = copy.parameters
         e = Emitter.at(old)
         shape = TupleShape((*_elements(old.shape), _COUNTER))

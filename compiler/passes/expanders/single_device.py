@@ -114,8 +114,7 @@ def _is_alone(instr: Instr) -> bool:
 
 
 def _counts(instr: Instr) -> DeviceCounts:
-    assert instr.computation is not None and instr.computation.module is not None
-    return device_counts(instr.computation.module)
+    return device_counts(instr.home.owner)
 
 
 def _same(instr: Instr) -> Instr | None:
@@ -235,8 +234,7 @@ def _dynamic(instr: Instr) -> Instr | None:
 
 def _device_transfer(instr: Instr) -> Instr | None:
     """Between devices it is joined with its other end later (`collectives.flattening`)."""
-    assert instr.computation is not None and instr.computation.module is not None
-    has_others = device_counts(instr.computation.module).devices > 1
+    has_others = device_counts(instr.home.owner).devices > 1
     return None if has_others and not instr.attrs.get("is_host_transfer") else _host_transfer(instr)
 
 

@@ -27,12 +27,6 @@ def groups_of(reducer: HloComputation, count: int) -> list[list[int]]:
     return [[k for k in range(count) if group[k] == number] for number in dict.fromkeys(group)]
 
 
-def results_of(reducer: HloComputation) -> list[Instr]:
-    """The reducer's results."""
-    root = reducer.root_instruction
-    return list(root.operands) if root.opcode == "tuple" else [root]
-
-
 def _needed_operands(reducer: HloComputation, count: int) -> list[set[int]]:
     """For each result the operand numbers it depends on."""
     reach: dict[Instr, set[int]] = {}
@@ -41,22 +35,21 @@ def _needed_operands(reducer: HloComputation, count: int) -> list[set[int]]:
         if instr.opcode == "parameter":
             found.add(instr.parameter_number % count)
         reach[instr] = found
-    return [reach[result] for result in results_of(reducer)]
+    return [reach[result] for result in reducer.results]
 
 
 def separated(reducer: HloComputation, count: int, chosen: Sequence[int]) -> HloComputation:
     """A reducer of the chosen operands alone (the reducer itself when that is all)."""
     if len(chosen) == count:
         return reducer
-    assert reducer.module is not None
-    target = reducer.module.add_computation(HloComputation(reducer.name))
+    target = reducer.owner.add_computation(HloComputation(reducer.name))
     made: dict[Instr, Instr] = {}
     numbers = [*chosen, *(count + k for k in chosen)]
     for position, number in enumerate(numbers):
         old = reducer.parameters[number]
         attrs: dict[str, object] = {"parameter_number": position}
         made[old] = target.add(HloInstruction("parameter", old.name, old.shape, (), attrs))
-    results = [results_of(reducer)[k] for k in chosen]
+    results = [reducer.results[k] for k in chosen]
     _copy_needed(results, target, made)
     roots = [made[result] for result in results]
     if len(roots) == 1:

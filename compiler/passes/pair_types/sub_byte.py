@@ -144,8 +144,7 @@ def _clamped(x: Expr, dtype: DType) -> Expr:
 
 def _replace(old: Instr, new: Instr) -> None:
     """Use `new` for `old`, which may be among its operands no more."""
-    computation = old.computation
-    assert computation is not None
+    computation = old.home
     old.replace_all_uses_with(new)
     computation.remove(old)
 

@@ -112,8 +112,7 @@ def _rewrite(instr: Instr, source: DType | None, target: DType | None, kind: str
 
 
 def _replace(instr: Instr, new: Expr) -> None:
-    computation = instr.computation
-    assert computation is not None
+    computation = instr.home
     instr.replace_all_uses_with(new.instr)
     computation.remove(instr)
 

@@ -84,8 +84,7 @@ def _copied(
         _copied(o, constant, made, originals) if constant.get(o, False) else o
         for o in instr.operands
     ]
-    assert instr.computation is not None
-    copy = made[instr] = clone(instr, instr.computation, operands)
+    copy = made[instr] = clone(instr, instr.home, operands)
     originals[copy] = originals.get(instr, instr)
     return copy
 

@@ -70,8 +70,7 @@ def _drop_if_equal(note: Instr, program: ImportedProgram) -> None:
     assert isinstance(b, HloSharding)
     if is_equal_placement(a, b, note.array.rank, program.statements.device_count):
         note.replace_all_uses_with(operand)
-        assert note.computation is not None
-        note.computation.remove(note)
+        note.home.remove(note)
 
 
 def _clean(instr: Instr) -> None:
@@ -126,7 +125,7 @@ def stated_results(program: ImportedProgram) -> list[bool]:
     stated = program.stated.get(root, [None] * leaf_count(root.shape))
     if not program.statements.is_shardy:
         return [True] * len(stated)
-    parts = root.operands if root.opcode == "tuple" else [root]
+    parts = program.module.entry.results
     signed = [part in program.signed for part in parts for _ in range(leaf_count(part.shape))]
     is_root_note = root in program.notes  # which has a sharding, be it of the signature or not
     whole = [one is not None and not is_root_note for one in stated]

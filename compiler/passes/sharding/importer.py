@@ -197,7 +197,6 @@ def _hand_out(instr: Instr, made: list[Instr]) -> None:
 
 
 def _remove(instr: Instr) -> None:
-    assert instr.computation is not None
-    if instr is instr.computation.root:
+    if instr is instr.home.root:
         raise CompileError(f"%{instr.name} is a result, but has no value", instr.span)
-    instr.computation.remove(instr)
+    instr.home.remove(instr)

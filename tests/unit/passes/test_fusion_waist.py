@@ -8,7 +8,7 @@ import tpuc
 from compiler.hlo.evaluator import evaluate
 from compiler.hlo.parser import parse_module
 from compiler.passes.fusion_cuts import Judge, divided
-from compiler.passes.fusion_parts import FusionPart, results_of
+from compiler.passes.fusion_parts import FusionPart
 from compiler.passes.fusion_waist import cut_at_waist
 
 _LINKS = 24
@@ -31,7 +31,7 @@ ENTRY main {{
 }}
 """
     fusion = parse_module(text).entry.root_instruction
-    return FusionPart(fusion, tuple(results_of(fusion)))
+    return FusionPart(fusion, tuple(fusion.calls.results))
 
 
 def _two_values(links: int) -> str:
