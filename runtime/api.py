@@ -69,14 +69,25 @@ def compile(
         whole = compile(source, target, precision, machine=machine, options=options)
         return spread_over(whole, choice)
     text, name = read_source(source)
-    if text is None:
-        if options is not None:
-            message = f"{name} is compiled already: options are for compiling a model"
-            raise ValueError(message)
-        executable = load_executable(Path(name), machine, _unless_default(target))
-        _expect_precision(executable, precision)
-        return executable
-    chosen = options or CompileOptions(precision=precision or "default")
+    if text is not None:
+        chosen = options or CompileOptions(precision=precision or "default")
+        return _compiled(text, name, target, chosen, machine or MachineOptions())
+    if options is not None:
+        message = f"{name} is compiled already: options are for compiling a model"
+        raise ValueError(message)
+    executable = load_executable(Path(name), machine, _unless_default(target))
+    _expect_precision(executable, precision)
+    return executable
+
+
+def _compiled(
+    text: str | bytes,
+    name: str,
+    target: str | Chip | Device | Sequence[Device],
+    options: CompileOptions,
+    machine: MachineOptions,
+) -> Executable:
+    """A model of that text, made or kept from before, on the devices of `target`."""
     devices = _devices_of(target)
     chip = devices[0].chip
     cores = Topology(chip).cores if isinstance(target, Device) else cores_of(devices)
@@ -84,10 +95,10 @@ def compile(
     def compile_now() -> Compilation:
         """The compiler is heavy to import and not needed for what is in the store."""
         compiler = importlib.import_module("runtime.compilation")
-        made: Compilation = compiler.compile_source(text, name, cores, chip, chosen)
+        made: Compilation = compiler.compile_source(text, name, cores, chip, options)
         return made
 
-    return executable_of(text, devices, chosen, machine or MachineOptions(), compile_now, cores)
+    return executable_of(text, devices, options, machine, compile_now, cores)
 
 
 def load_executable(

@@ -104,24 +104,22 @@ def lower_module(
         kept = KeptKernels()
     kernels = _Kernels(library, chip, dump_dir, kept)
     finished = kernels.make(processes, progress)
-    everything = buffers
+    constants, everything = _constants(module, buffers), buffers
     if exchange is not None:
         _check_room(module, exchange, buffers.peak_bytes, chip)
+        constants += exchange.tables
         everything = with_exchange_buffers(buffers, module, exchange)
     program = Program(
         target=chip.name,
         kernels=finished,
         main=main,
         buffers=_hbm_buffers(module, everything),
-        constants=_constants(module, buffers),
+        constants=constants,
         hbm_bytes=everything.peak_bytes,
         smem_words=smem.base + smem.used,
         metadata=_metadata(module, library, main),
+        routes=[] if exchange is None else exchange.routes,
     )
-    if exchange is not None:
-        program.routes = exchange.routes
-        program.constants += exchange.tables
-        program.metadata["exchanges"] = exchange.exchange_text()
     return LoweredModule(program, everything, library, lower_main, kernels.remarks, kernels.timings)
 
 
@@ -129,10 +127,12 @@ def _metadata(module: HloModule, library: KernelLibrary, main: list[Node]) -> di
     """What reports know beside a program's code: its name, where kernels come from, what they compute."""
     calls = {name: request.instr for name, request in library.requests.items()}
     origins = site_origins(module, library.requests, main)
+    exchange = library.target.exchange
     return {
         "module": module.name,
         **({ORIGINS: origins.text()} if origins.sites else {}),
         FACTS: facts_text(facts_of(calls, library.target.options.precision)),
+        **({} if exchange is None else {"exchanges": exchange.exchange_text()}),
     }
 
 

@@ -45,7 +45,8 @@ def leaves_text() -> str:
     """The IR of all leaf functions, and of what calls the Python ones."""
     parts = [
         _LISTS,
-        _pending(),
+        _next_given_up(),
+        _PENDING,
         _errors(),
         events_text(),
         _callers(),
@@ -225,9 +226,8 @@ define ptr @take() {
 """
 
 
-def _pending() -> str:
-    """The next buffer whose value is given up: others push meanwhile, one thread takes. And what the
-    interpreter calls between two steps of Python: what draining raised is raised there."""
+def _next_given_up() -> str:
+    """The next buffer whose value is given up: others push meanwhile, one thread takes."""
     return f"""
 define ptr @next_given_up() {{
 entry:
@@ -246,11 +246,14 @@ take:
   br i1 %done, label %out, label %again
 out:
   ret ptr %h
-}}
+}}"""
+
+
+_PENDING = """
 @python_drainer = global ptr null
 @set_error = global ptr null
 @let_go = global ptr null
-define i32 @pending(ptr %ignored) {{
+define i32 @pending(ptr %ignored) {
   %place = alloca [2 x ptr]
   store [2 x ptr] zeroinitializer, ptr %place
   %f = load ptr, ptr @python_drainer
@@ -268,8 +271,8 @@ failed:
   ret i32 -1
 out:
   ret i32 0
-}}
-define ptr @set_drainer(ptr %add, ptr %fail, ptr %let_go, ptr %f) {{
+}
+define ptr @set_drainer(ptr %add, ptr %fail, ptr %let_go, ptr %f) {
   store ptr %add, ptr @add_pending_call
   store ptr %fail, ptr @set_error
   store ptr %let_go, ptr @let_go
@@ -278,7 +281,8 @@ define ptr @set_drainer(ptr %add, ptr %fail, ptr %let_go, ptr %f) {{
   %drainer = select i1 %off, ptr null, ptr @pending
   store atomic ptr %drainer, ptr @drainer release, align 8
   ret ptr null
-}}"""
+}"""
+"""What the interpreter calls between two steps of Python: what draining raised is raised there."""
 
 
 def _errors() -> str:
