@@ -13,7 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from compiler.hlo import alias_text, mesh_text, window_text
-from compiler.hlo.attributes import FrontendAttributes, IotaReplicaGroups, OpMetadata, RawText
+from compiler.hlo.attributes import (
+    Attribute,
+    FrontendAttributes,
+    IotaReplicaGroups,
+    OpMetadata,
+    RawText,
+)
 from compiler.hlo.escapes import quote, unquote
 from compiler.hlo.ir import HloComputation, HloInstruction
 from compiler.hlo.shape_text import inside_braces
@@ -307,43 +313,30 @@ _PAIRS = AttributeForm(_decode_groups, _encode_groups)
 _COMPUTATION = AttributeForm(_decode_computation, _encode_computations)
 _COMPUTATIONS = AttributeForm(_decode_computations, _encode_computations)
 
+_BY_KIND: dict[object, AttributeForm] = {
+    int: _INT,
+    bool: _BOOL,
+    (int, float): _FLOAT,
+    str: _WORD,
+    tuple: _INTS,
+    HloComputation: _COMPUTATION,
+}
+"""By the type that an attribute of `HloInstruction` is declared with."""
+
 _BY_FORM: tuple[tuple[AttributeForm, str], ...] = (
-    (
-        _INT,
-        "index iota_dimension index_vector_dim exponent_bits mantissa_bits channel_id k delta "
-        "feature_group_count batch_group_count feature_index num_carries num_keys line_lanes "
-        "replica_count "
-        "num_partitions",
-    ),
+    (_INT, "channel_id replica_count num_partitions"),
     (
         _BOOL,
-        "is_stable unique_indices indices_are_sorted use_global_device_ids left_side lower "
-        "unit_diagonal custom_call_has_side_effect is_host_transfer constrain_layout largest "
-        "is_scheduled alias_passthrough_params is_reverse",
+        "unique_indices indices_are_sorted use_global_device_ids custom_call_has_side_effect "
+        "is_host_transfer constrain_layout is_scheduled alias_passthrough_params",
     ),
-    (_FLOAT, "epsilon"),
-    (
-        _WORD,
-        "direction type fft_type transpose_a algorithm kind distribution api_version "
-        "custom_call_schedule is_associative",
-    ),
+    (_WORD, "type api_version custom_call_schedule is_associative"),
     (
         _STRING,
         "custom_call_target infeed_config outfeed_config execution_thread async_execution_thread",
     ),
-    (
-        _INTS,
-        "dimensions lhs_contracting_dims rhs_contracting_dims lhs_batch_dims rhs_batch_dims "
-        "lhs_ragged_dims rhs_group_dims fft_length results offset_dims collapsed_slice_dims "
-        "start_index_map operand_batching_dims start_indices_batching_dims "
-        "dynamic_slice_sizes update_window_dims inserted_window_dims "
-        "scatter_dims_to_operand_dims input_batching_dims scatter_indices_batching_dims",
-    ),
     (_WORDS, "operand_precision"),
-    (
-        _COMPUTATION,
-        "to_apply body condition true_computation false_computation select scatter async_wrapped",
-    ),
+    (_COMPUTATION, "async_wrapped"),
     (_COMPUTATIONS, "calls branch_computations called_computations"),
     (_PAIRS, "source_target_pairs"),
     (AttributeForm(_decode_instructions, _encode_computations), "control-predecessors"),
@@ -377,5 +370,16 @@ _BY_FORM: tuple[tuple[AttributeForm, str], ...] = (
     ),
 )
 
-FORMS: dict[str, AttributeForm] = {name: form for form, names in _BY_FORM for name in names.split()}
-"""How the value of each known attribute is written; an absent name is kept as `RawText`."""
+FORMS: dict[str, AttributeForm] = {
+    **{
+        name: _BY_KIND[attribute.kind]
+        for name, attribute in vars(HloInstruction).items()
+        if isinstance(attribute, Attribute) and attribute.kind in _BY_KIND
+        if name != "parameter_number"  # which stands between the parentheses
+    },
+    **{name: form for form, names in _BY_FORM for name in names.split()},
+}
+"""How the value of each known attribute is written; an absent name is kept as `RawText`.
+
+Those that `HloInstruction` declares are written as their type is, but for what is listed above.
+"""
