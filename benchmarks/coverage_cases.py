@@ -95,7 +95,7 @@ def _elementwise() -> dict[str, _Row]:
             )
     return rows | {
         "abs": _Row("SFC", f"{_P} ROOT r = R abs(p)"),
-        "clamp": _Row("SUF", f"{_PQ} l = A parameter(2) ROOT r = A clamp(l, p, q)"),
+        "clamp": _Row(_REAL, f"{_PQ} l = A parameter(2) ROOT r = A clamp(l, p, q)"),
         "compare": _Row(_ANY, f"{_PQ} ROOT r = pred[{DIMS}] compare(p, q), direction=DIR"),
         "complex": _Row("", f"{_PQ} ROOT r = c64[{DIMS}] complex(p, q)", only=("f32",)),
         "convert": _Row(

@@ -107,8 +107,8 @@ class TextBuild:
         for instr in self.environment.values():
             computation.add(instr)
         computation.root = self.root if self.root is not None else instr
-        self.resolve_operands(computation)
         self.resolve_predecessors()
+        self.resolve_operands(computation)  # sorts, for which it is known what waits for what
         self.check_parameters(computation)
         self.environment = {}
         self.root = None

@@ -3,6 +3,7 @@
 XLA lets a loop carry a single array, and loops and branches tuples within tuples. Every later pass
 and the backend follow values element by element, so such a tuple becomes one of its arrays: a
 computation takes it apart at its start, and puts its result together at its end.
+A constant that is a tuple becomes a tuple of constants.
 
 Tokens are left out, also of the entry's parameters and results: they hold nothing, and what they
 order runs in order anyway. So the host, which counts arrays, neither gives nor gets one.
@@ -18,6 +19,7 @@ from compiler.hlo.opcodes import Trait, with_trait
 from compiler.hlo.shape import Shape, TokenShape, TupleShape
 from compiler.passes.context import PassContext
 from compiler.passes.signature import Replacement
+from compiler.rewrite.emitter import Emitter
 from compiler.rewrite.graph import emit
 
 Instr = HloInstruction
@@ -33,7 +35,7 @@ def flatten_tuples(module: HloModule, context: PassContext) -> bool:
         before = context.counts["tuples"]
         for instr in list(computation):
             context.counts["tuples"] += (
-                _copy_parts(instr) or _bar_parts(instr) or _take_apart(instr)
+                _write_parts(instr) or _copy_parts(instr) or _bar_parts(instr) or _take_apart(instr)
             )
             if instr.opcode == "while":
                 context.counts["tuples"] += flattener.flatten_loop(instr)
@@ -70,6 +72,31 @@ def _drop_tokens(module: HloModule) -> bool:
     module.attrs = attrs
     entry.sort()
     return True
+
+
+def _write_parts(instr: Instr) -> bool:
+    """A constant of a tuple is a tuple of constants."""
+    parts = constant_parts(instr)
+    if parts is not None:
+        instr.replace_all_uses_with(parts)
+        assert instr.computation is not None
+        instr.computation.remove(instr)
+    return parts is not None
+
+
+def constant_parts(instr: Instr) -> Instr | None:
+    """A tuple of constants for a constant of a tuple; None for that of an array."""
+    if instr.opcode != "constant" or not isinstance(instr.shape, TupleShape):
+        return None
+    return _constants(Emitter.at(instr), instr.attrs["literal"], instr.shape)
+
+
+def _constants(e: Emitter, value: object, shape: Shape) -> Instr:
+    if not isinstance(shape, TupleShape):
+        return e.instruction("constant", (), {"literal": value}, shape)
+    assert isinstance(value, tuple)
+    pairs = zip(value, shape.elements, strict=True)
+    return e.tuple([_constants(e, part, element) for part, element in pairs])
 
 
 def _copy_parts(instr: Instr) -> bool:

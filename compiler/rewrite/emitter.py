@@ -156,7 +156,7 @@ class Emitter(HloBuilder):
         made: dict[Instr, list[Instr]] = {}
         for parameter, value in zip(computation.parameters, arguments, strict=True):
             made[parameter] = [value]
-        needed = _cone(root)
+        needed = cone(root)
         for instr in computation:
             if instr in needed and instr not in made:
                 made[instr] = self._apply_one(instr, dims, made)
@@ -183,7 +183,7 @@ class Emitter(HloBuilder):
         return [self.instruction(instr.opcode, operands, attrs, shape)]
 
 
-def _cone(root: Instr) -> set[Instr]:
+def cone(root: Instr) -> set[Instr]:
     """An instruction and all that it is computed from."""
     found, pending = {root}, [root]
     while pending:

@@ -68,6 +68,14 @@ REASONS = {
         "passes/dimension_order/rewriter.py",
         "conditional opt-barrier",
     ): "their operands are exchanged as they are",
+    (
+        "passes/expanders/element_loops.py",
+        "call conditional map",
+    ): "what is applied to elements too when what calls it is",
+    (
+        "passes/expanders/element_loops.py",
+        "bitcast-convert constant get-tuple-element parameter tuple",
+    ): "the frame of a computation of scalars, and their bits",
     ("rewrite/emitter.py", "call map"): "both apply to_apply to the operands",
     (
         "passes/stage_text.py",

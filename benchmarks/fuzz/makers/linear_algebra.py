@@ -87,7 +87,9 @@ def known_custom_call(scope: Scope) -> Value:
         name = scope.raw(shape, f'custom-call({x.name}), custom_call_target="TopK"')
         return scope.element(name, 0, x.dtype, dims, x.most)
     x = scope.pick()
-    target = rng.choice(("Sharding", "MoveToHost", "MoveToDevice", "annotate_device_placement"))
+    target = rng.choice(
+        ("Sharding", "MoveToHost", "MoveToDevice", "annotate_device_placement", "LayoutConstraint")
+    )
     more = ", sharding={replicated}" if target == "Sharding" else ""
     call = f'custom-call({x.name}), custom_call_target="{target}"{more}'
     return scope.add(call, x.dtype, x.dims, x.most)

@@ -275,6 +275,27 @@ def map_of_some(scope: Scope) -> Value:
     return scope.add(call, "pred" if to_pred else x.dtype, x.dims)
 
 
+_OF_ARRAYS = (
+    "  v = {t}[5] broadcast(a), dimensions={{}}\n  i = {t}[5] iota(), iota_dimension=0\n"
+    "  w = {t}[5] add(v, i)\n  z = {t}[] constant(0)\n"
+    "  ROOT r = {t}[] reduce(w, z), dimensions={{0}}, to_apply={apply}",
+    "  v = {t}[4] constant({{1, 2, 3, 9}})\n  n = s32[] convert(a)\n"
+    "  s = {t}[1] dynamic-slice(v, n), dynamic_slice_sizes={{1}}\n  ROOT r = {t}[] reshape(s)",
+)
+
+
+@maker("map", weight=0.1)
+def map_of_arrays(scope: Scope) -> Value:
+    """What is applied to an element has arrays of its own."""
+    x = scope.pick(("f32", "s32", "u8"), tame=True, accept=lambda v: v.count <= 60)
+    body = scope.rng.choice(_OF_ARRAYS)
+    apply = scope.program.pair("maximum", x.dtype)
+    text = f"  a = {x.dtype}[] parameter(0)\n" + body.format(t=x.dtype, apply=apply)
+    name = scope.program.computation(scope.program.name("mapped"), text)
+    call = f"map({x.name}), dimensions={{{listed(range(x.rank))}}}, to_apply={name}"
+    return scope.add(call, x.dtype, x.dims, x.most + 9)
+
+
 @maker("scan", weight=0.3)
 def scan(scope: Scope) -> Value:
     """Carries along a dimension."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from benchmarks.fuzz import kinds
 from benchmarks.fuzz.makers.filling import some_of
 from benchmarks.fuzz.makers.registry import maker
 from benchmarks.fuzz.scope import Scope, Value
@@ -17,6 +18,16 @@ def nested_tuple(scope: Scope) -> Value:
     back = scope.raw(shape, f"get-tuple-element({outer}), index=1")
     i = scope.rng.randrange(len(values))
     return scope.element(back, i, values[i].dtype, values[i].dims, values[i].most)
+
+
+@maker("constant", weight=0.15)
+def tuple_constant(scope: Scope) -> Value:
+    """A constant that is a tuple, and one of its arrays."""
+    values = [scope.constant(kinds.dtype(scope.rng), scope.dims(most=6)) for _ in range(2)]
+    texts = [scope.lines[-2:][i].partition(" constant(")[2].rstrip()[:-1] for i in range(2)]
+    name = scope.raw(f"({', '.join(v.shape for v in values)})", f"constant(({', '.join(texts)}))")
+    i = scope.rng.randrange(2)
+    return scope.element(name, i, values[i].dtype, values[i].dims, values[i].most)
 
 
 @maker("opt-barrier", weight=0.4)

@@ -93,6 +93,11 @@ def _clamp(ops: Ops, instr: HloInstruction, operands: list[int]) -> int:
     return ops.emit(f"vmin.{kind}", ops.emit(f"vmax.{kind}", low, value), high)
 
 
+def _clamp_mask(ops: Ops, _: HloInstruction, operands: list[int]) -> int:
+    low, value, high = operands
+    return ops.emit("mand", ops.emit("mor", low, value), high)
+
+
 def _remainder(ops: Ops, instr: HloInstruction, operands: list[int]) -> int:
     divisor, made = uniform_constant(instr.operands[1]), None
     if isinstance(divisor, float):
@@ -252,6 +257,7 @@ _INTEGER: dict[str, Handler] = {
 _MASK: dict[str, Handler] = {
     "add": _row("mor"),
     "and": _row("mand"),
+    "clamp": _clamp_mask,
     "maximum": _row("mor"),
     "minimum": _row("mand"),
     "multiply": _row("mand"),

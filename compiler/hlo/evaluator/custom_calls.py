@@ -29,14 +29,22 @@ def _identity(instr: HloInstruction, operands: Operands) -> Value:
     return tuple(operands) if isinstance(instr.shape, TupleShape) else operands[0]
 
 
+def _buffer(instr: HloInstruction, operands: Operands) -> Value:
+    """What nobody has written yet: zeros."""
+    zeros = [np.zeros(leaf.dims, leaf.dtype.numpy) for leaf in leaves(instr.shape)]
+    return tuple(zeros) if isinstance(instr.shape, TupleShape) else zeros[0]
+
+
 def _top_k(instr: HloInstruction, operands: Operands) -> Value:
     count = leaves(instr.shape)[0].dims[-1]
     return top_k(operands[0], count)
 
 
 _TARGETS: dict[str, CustomCall] = {
+    "AllocateBuffer": _buffer,
     "AssumeGatherIndicesInBound": _identity,
     "Eigh": factorizations.symmetric_eigenproblem,
+    "LayoutConstraint": _identity,
     "LuDecomposition": factorizations.lu_decomposition,
     "MoveToDevice": _identity,
     "MoveToHost": _identity,
@@ -51,6 +59,7 @@ _TARGETS: dict[str, CustomCall] = {
     "xla.sdy.FuncResultSharding": _identity,
     "xla.sdy.GlobalToLocalShape": _identity,
     "xla.sdy.LocalToGlobalShape": _identity,
+    "xla.sdy.PropagationBarrier": _identity,
     "xla.sdy.ShardingGroup": _identity,
 }
 
@@ -60,6 +69,9 @@ _OF_COMPUTATIONS: dict[str, Handler] = {
     "PartialReduce": approximate_top_k,
 }
 """Targets that name computations."""
+
+KNOWN_TARGETS = frozenset({*_TARGETS, *_OF_COMPUTATIONS})
+"""All that are evaluated, without the routines of LAPACK."""
 
 
 def _custom_call(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
@@ -71,7 +83,7 @@ def _custom_call(ctx: Context, instr: HloInstruction, operands: Operands) -> Val
         found = lapack_call(instr, operands)
         if found is not None:
             return found
-        known = ", ".join(sorted({*_TARGETS, *_OF_COMPUTATIONS}))
+        known = ", ".join(sorted(KNOWN_TARGETS))
         routines = ", ".join(LAPACK_ROUTINES)
         message = f"target {target!r} is unknown; known are {known}, and of LAPACK {routines}"
         raise unsupported(instr, message)

@@ -19,6 +19,7 @@ from compiler.hlo.evaluator.context import (
 )
 from compiler.hlo.evaluator.numerics import cast_exactly_once, from_unsigned_bits, unsigned_bits
 from compiler.hlo.ir import HloInstruction
+from compiler.hlo.shape import ArrayShape, Shape, TupleShape
 
 assert sys.byteorder == "little", "bitcasts assume XLA's little-endian element order"
 
@@ -94,9 +95,19 @@ def _iota(ctx: Context, instr: HloInstruction, operands: Operands) -> Array:
     return np.broadcast_to(line.reshape(shape), dims)
 
 
-def _constant(ctx: Context, instr: HloInstruction, operands: Operands) -> Array:
-    literal = np.asarray(instr.literal)
-    return cast_exactly_once(literal, storage_dtype(ctx, instr.array.dtype))
+def _constant(ctx: Context, instr: HloInstruction, operands: Operands) -> Value:
+    if isinstance(instr.shape, TupleShape):
+        return _stored_literal(ctx, instr.attrs["literal"], instr.shape)
+    return _stored_literal(ctx, instr.literal, instr.shape)
+
+
+def _stored_literal(ctx: Context, literal: object, shape: Shape) -> Value:
+    if isinstance(shape, TupleShape):
+        assert isinstance(literal, tuple)
+        pairs = zip(literal, shape.elements, strict=True)
+        return tuple(_stored_literal(ctx, part, element) for part, element in pairs)
+    assert isinstance(shape, ArrayShape)
+    return cast_exactly_once(np.asarray(literal), storage_dtype(ctx, shape.dtype))
 
 
 def _bitcast_convert(ctx: Context, instr: HloInstruction, operands: Operands) -> Array:

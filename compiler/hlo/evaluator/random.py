@@ -153,7 +153,8 @@ def _rng(ctx: Context, instr: HloInstruction, operands: Operands) -> Array:
     if dtype.name == "pred":
         return ctx.generator.integers(0, 2, dims).astype(np.bool_)
     if dtype.is_integer:
-        values = ctx.generator.integers(int(low), int(high), dims, dtype=np.int64)
+        beyond = max(int(high), int(low) + 1)  # without a number between them it is the first
+        values = ctx.generator.integers(int(low), beyond, dims, dtype=np.int64)
         return finish(ctx, instr, np.asarray(values))
     drawn = ctx.generator.random(dims) * (np.float64(high) - np.float64(low)) + np.float64(low)
     return finish(ctx, instr, np.asarray(drawn))

@@ -38,6 +38,11 @@ def _matrix(q: Inference, operands: int) -> ArrayShape:
     return matrix
 
 
+def _buffer(q: Inference) -> list[Dims]:
+    q.require(not q.shapes, f"want no operands, found {len(q.shapes)}")
+    return [leaf.dims for leaf in leaves(q.declared_shape())]
+
+
 def _qr(q: Inference) -> list[Dims]:
     matrix = _matrix(q, 1)
     return [matrix.dims, (*matrix.dims[:-2], min(matrix.dims[-2:]))]
@@ -89,6 +94,7 @@ def _approximate_top_k(q: Inference) -> list[Dims]:
 
 
 RULES: dict[str, Rule] = {
+    "AllocateBuffer": _buffer,
     "ApproxTopK": _approximate_top_k,
     "Eigh": _eigh,
     "LuDecomposition": _lu,

@@ -241,7 +241,13 @@ def _total_order(e: Emitter, array: ArrayShape, *, is_descending: bool) -> HloCo
     return b.build(b.instruction("compare", (x, y), attrs))
 
 
+def _buffer(e: Emitter, instr: Instr) -> Instr:
+    """An array that is written before it is read, as far as it counts: zeros."""
+    return result_of(e, instr, [e.full(leaf.dtype, leaf.dims, 0) for leaf in leaves(instr.shape)])
+
+
 TARGETS: dict[str, Target] = {
+    "AllocateBuffer": _buffer,
     "ApproxTopK": _approximate_top_k,
     "Eigh": _eigh,
     "LuDecomposition": _lu,

@@ -3,6 +3,7 @@
 domain                   its operand
 copy-start, copy-done    a copy
 copy of a tuple          copies of its arrays
+constant of a tuple      a tuple of constants
 get-dimension-size       a constant
 slice(pad(x))            one pad: a shift by a row is no longer array that is cut again
 dynamic-slice(x, s32[2] starts)      dynamic-slice(x, s32[] i, s32[] j)
@@ -31,6 +32,7 @@ from compiler.passes.expanders.index_forms import plain_indices
 from compiler.passes.expanders.merged_sums import SAID, dot_of_parts, reduce_of_parts
 from compiler.passes.expanders.single_device import first_operand, size_of_dimension
 from compiler.passes.loop_state import sink_constants
+from compiler.passes.tuple_flattener import constant_parts
 from compiler.rewrite.emitter import Emitter
 from compiler.rewrite.graph import emit
 
@@ -154,6 +156,7 @@ def _is_narrow(dtype: DType) -> bool:
 
 
 _TABLE: dict[str, Expansion] = {
+    "constant": constant_parts,
     "convolution": _product,
     "copy": _copy,
     "copy-done": _copy_done,

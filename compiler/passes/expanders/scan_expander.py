@@ -36,7 +36,7 @@ def scan_expansion(instr: Instr) -> Instr | None:
         inner, kept, made = state[:split], state[split:stop], state[stop:]
         at = b.subtract(b.constant(S32, count - 1), i) if is_reverse else i
         slices = [slice_at(b, value, dim, at) for value in inner]
-        results = _called(b, body, [*slices, *kept])
+        results = called(b, body, [*slices, *kept])
         parts, ahead = results[: len(made)], results[len(made) :]
         written = [with_slice(b, o, p, dim, at) for o, p in zip(made, parts, strict=True)]
         return [*inner, *ahead, *written]
@@ -45,7 +45,7 @@ def scan_expansion(instr: Instr) -> Instr | None:
     return result_of(e, instr, [*final[carry_count:], *final[:carry_count]])
 
 
-def _called(b: Emitter, body: HloComputation, arguments: Sequence[Instr]) -> list[Instr]:
+def called(b: Emitter, body: HloComputation, arguments: Sequence[Instr]) -> list[Instr]:
     """The results of a call, a tuple taken apart."""
     result = b.call(body, arguments)
     if not isinstance(result.shape, TupleShape):

@@ -25,6 +25,7 @@ from compiler.hlo.shape import Shape, TupleShape, is_compatible, leaves
 from compiler.hlo.shape_text import print_shape
 from compiler.passes.context import PassContext
 from compiler.passes.expanders.driver import Expansion, expand
+from compiler.passes.expanders.element_loops import map_by_elements, reduce_by_elements
 from compiler.passes.expanders.scan_expander import scan_expansion
 from compiler.rewrite.emitter import Emitter, result_of
 
@@ -276,9 +277,11 @@ _TABLE: dict[str, Expansion] = {
     "dynamic-reshape": _dynamic,
     "get-dimension-size": size_of_dimension,
     "infeed": _host_transfer,
+    "map": map_by_elements,
     "outfeed": _host_transfer,
     "partition-id": _number,
     "recv": _device_transfer,
+    "reduce": reduce_by_elements,
     "reduce-scatter": _same,
     "replica-id": _number,
     "scan": scan_expansion,
