@@ -17,6 +17,7 @@ from compiler.rewrite import make
 from compiler.rewrite.dims import Dims
 from compiler.rewrite.pattern import Match, Op, Splat, X, Y
 from compiler.rewrite.rewriter import rule
+from tpu_sim.isa.geometry import LANES
 
 _DEPTH = 6
 """Of elementwise operations that are looked through."""
@@ -24,7 +25,8 @@ _LEAST_REPEATED = 2
 """How often what is turned instead must be broadcast."""
 
 
-# transpose(f(transpose(x, p), broadcast(y)), q) == f(x, transpose(broadcast(y), q)) when p undoes q
+# transpose(f(transpose(x, p), broadcast(y)), q) == f(x, transpose(broadcast(y), q)) when p undoes q;
+# f(transpose(x, r), ..) when lanes stay where they were
 @rule(
     "transpose-turned-back",
     Op("transpose", Op(ELEMENTWISE, name="inner")),
@@ -37,9 +39,18 @@ _LEAST_REPEATED = 2
 def transpose_turned_back(instr: HloInstruction, m: Match) -> HloInstruction | None:
     """Compute on the array as it lay before the first transpose."""
     inner, order = m["inner"], instr.dimensions
-    if not inner.array.dims or _undone(inner, order, _DEPTH) is not True:
+    if not inner.array.dims:
+        return None
+    if _undone(inner, order, _DEPTH, is_alone=not _may_repeat(instr)) is not True:
         return None
     return _turned(inner, order)
+
+
+def _may_repeat(instr: HloInstruction) -> bool:
+    """Whether what others read as well may be computed again for `instr`: arithmetic reads it, and rows fill
+    their lanes. Short rows would have been turned for that."""
+    is_read = all(is_elementwise(user) or user.opcode == "reduce" for user in instr.users)
+    return bool(instr.users) and is_read and instr.array.dims[-1] >= LANES
 
 
 # f(transpose(x, p), transpose(y, p)) == transpose(f(x, y), p)
@@ -97,27 +108,37 @@ def _before_turn(operand: HloInstruction) -> HloInstruction:
     return make.slice_(turn.operands[0], bounds)
 
 
-def _undone(instr: HloInstruction, order: Dims, depth: int) -> bool | None:
-    """Whether a transpose within is undone by one of `order` behind; None where another array would have
-    to be turned."""
+def _undone(instr: HloInstruction, order: Dims, depth: int, *, is_alone: bool) -> bool | None:
+    """Whether a transpose within is undone by one of `order` behind, or its lanes at least; None where
+    another array would have to be turned.
+
+    With `is_alone` nothing else may read what lies between, since it would be computed again: a product reads
+    an array in either order as it is. What is made of positions and repeated numbers alone may always be.
+    """
     if instr.opcode == "transpose":
-        is_undone = tuple(instr.dimensions[d] for d in order) == tuple(range(len(order)))
-        return True if is_undone else None
+        composed = tuple(instr.dimensions[d] for d in order)
+        last = len(order) - 1
+        is_undone = composed == tuple(range(len(order)))
+        return True if is_undone or (composed[last] == last != order[last]) else None
     if instr.opcode == "iota":
         return False
     if instr.opcode == "broadcast":
         few = _LEAST_REPEATED * instr.operands[0].array.element_count <= instr.array.element_count
         return False if few else None
-    if not is_elementwise(instr) or not depth or len(instr.users) > 1:
+    if not is_elementwise(instr) or not depth:
         return None
-    found = [_undone(o, order, depth - 1) for o in instr.operands if o.array.dims]
-    return None if None in found else any(found)
+    found = [
+        _undone(o, order, depth - 1, is_alone=is_alone) for o in instr.operands if o.array.dims
+    ]
+    if None in found or (any(found) and is_alone and len(instr.users) > 1):
+        return None
+    return any(found)
 
 
 def _turned(instr: HloInstruction, order: Dims) -> HloInstruction:
     """``transpose(instr, order)``, computed of what `instr` is made of."""
     if instr.opcode == "transpose":
-        return instr.operands[0]
+        return make.transpose(instr.operands[0], tuple(instr.dimensions[d] for d in order))
     if not is_elementwise(instr):
         return make.transpose(instr, order)
     operands = [_turned(o, order) if o.array.dims else o for o in instr.operands]
