@@ -8,6 +8,12 @@ from collections.abc import Callable, Sequence
 from benchmarks.rule_fuzz.generator import Generator, Impossible, Wanted
 from benchmarks.rule_fuzz.place_makers import gather_at_known_places, scatter_at_known_places
 from benchmarks.rule_fuzz.planners import reducer, reducer_kinds
+from benchmarks.rule_fuzz.slice_makers import (
+    gather_slice_per_batch,
+    reduce_of_concatenate,
+    scatter_of_whole_windows,
+    sum_of_parts,
+)
 from compiler.hlo.attributes import Window, WindowDim
 from compiler.hlo.dtypes import BY_NAME, PRED, S32, DType
 from compiler.hlo.identities import identity
@@ -418,6 +424,10 @@ MAKERS: dict[str, Maker] = {
     "stacked-columns": _stacked_columns,
     "sink-reshape-through-window": _split_pool,
     "sink-reshape-through-selection": _split_selection,
+    "sum-of-parts": sum_of_parts,
+    "reduce-of-concatenate": reduce_of_concatenate,
+    "gather-slice-per-batch": gather_slice_per_batch,
+    "scatter-of-whole-windows": scatter_of_whole_windows,
     "merge-gathered-windows": _gather_of_split_rows,
     "merge-scattered-windows": _scatter_of_split_rows,
 }

@@ -77,9 +77,24 @@ def _column(indices: HloInstruction, vector_dim: int, component: int, numbers: D
     else:
         found = counting(source)
     if found is None:
+        found = _clamped(source, dim, number, numbers)
+    if found is None:
         return column
     first, along = found
     return replace(column, first=first, along=along if along is None else along - (along > dim))
+
+
+def _clamped(
+    source: HloInstruction, dim: int, component: int, numbers: Dims
+) -> tuple[int, None] | None:
+    """The one place that the bounds of a clamp leave a component, as of a slice of a whole dimension."""
+    if source.opcode != "clamp" or source.operands[0].array.dims != source.operands[2].array.dims:
+        return None
+    if source.operands[0].array.dims != source.array.dims:
+        return None
+    low, high = (_column(source.operands[n], dim, component, numbers) for n in (0, 2))
+    is_one = low.first == high.first is not None and low.along is high.along is None
+    return (low.first, None) if is_one and low.first is not None else None
 
 
 def counting(source: HloInstruction) -> tuple[int, int | None] | None:

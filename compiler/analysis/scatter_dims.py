@@ -172,8 +172,11 @@ def combines_rows(d: ScatterDims) -> bool:
 
 def can_stay_batched(d: ScatterDims) -> bool:
     """Whether a kernel goes through each batch's own updates: one batch dimension, the first of
-    the operand, and not among the tiled ones of operand and updates."""
+    the operand, and not among the tiled ones of operand and updates; and a batch has several updates, as
+    those of other batches are not on their way meanwhile."""
     is_first = d.operand_batch == (0,) and d.operand.array.rank >= 3
+    if is_first and d.vectors == 1:
+        return False
     return is_first and bool(d.window_dims) and d.components > 0 and not _are_few_lanes(d)
 
 

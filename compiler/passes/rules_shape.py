@@ -76,10 +76,11 @@ def identity_reverse(instr: HloInstruction, m: Match) -> HloInstruction | None:
 @rule("identity-pad", Op("pad", X, Y))
 def identity_pad(instr: HloInstruction, m: Match) -> HloInstruction | None:
     """A pad that adds nothing."""
-    return m["x"] if all(tuple(p) == (0, 0, 0) for p in _triples(instr.padding)) else None
+    return m["x"] if all(tuple(p) == (0, 0, 0) for p in triples(instr.padding)) else None
 
 
-def _triples(padding: tuple[object, ...]) -> Bounds:
+def triples(padding: tuple[object, ...]) -> Bounds:
+    """Low, high and interior padding of each dimension."""
     found = []
     for item in padding:
         assert isinstance(item, tuple)
