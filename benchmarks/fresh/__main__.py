@@ -26,16 +26,36 @@ from benchmarks.fresh import (
     fields,
     images,
     indexed,
+    kernels,
+    language,
+    learning,
     records,
+    recurrent,
     scans,
     sciences,
     sequences,
     tables,
+    vision,
 )
 from benchmarks.fresh.registry import PROGRAMS, Program
 from benchmarks.sections import version
 
-FIELDS = (codes, fields, images, indexed, records, scans, sciences, sequences, tables)
+FIELDS = (
+    codes,
+    fields,
+    images,
+    indexed,
+    kernels,
+    language,
+    learning,
+    records,
+    recurrent,
+    scans,
+    sciences,
+    sequences,
+    tables,
+    vision,
+)
 """Modules whose import notes their programs."""
 _TIMEOUT = 600.0
 
