@@ -28,7 +28,7 @@ from compiler.partitioner.values import (
     width,
 )
 from compiler.passes.context import PassContext
-from compiler.sharding.op_rules import NO_RULE
+from compiler.sharding.op_rules import EXPANDED, NO_RULE
 
 Instr = HloInstruction
 Handler = Callable[["LocalComputation", Instr], Held]
@@ -190,7 +190,7 @@ class LocalComputation:
             self._remark_maximal(instr)
             handler = self.shared.handlers.get(instr.opcode)
             if handler is None:
-                why = NO_RULE[instr.opcode]
+                why = NO_RULE.get(instr.opcode, EXPANDED)
                 message = f"%{instr.name}: {instr.opcode} is not partitioned over devices: {why}"
                 raise UnsupportedError(message, instr.span)
             self.held[instr] = handler(self, instr)

@@ -91,7 +91,7 @@ _OPAQUE = "what it computes is not known; its operands and results are replicate
 _LATER = "passes make it of other operations after partitioning"
 _ASYNC = "it stands only in programs that are partitioned already"
 _HOST = "data of the host or another program has no sharding"
-_EXPANDED = "it becomes other operations before shardings are propagated"
+EXPANDED = "it becomes other operations before shardings are propagated"
 
 NO_RULE: dict[str, str] = {
     "add-dependency": _TUPLES,
@@ -103,7 +103,7 @@ NO_RULE: dict[str, str] = {
     "async-done": _ASYNC,
     "async-start": _ASYNC,
     "async-update": _ASYNC,
-    "call": _EXPANDED,
+    "call": EXPANDED,
     "collective-permute-done": _ASYNC,
     "collective-permute-start": _ASYNC,
     "conditional": _EDGES,
@@ -111,7 +111,7 @@ NO_RULE: dict[str, str] = {
     "copy-start": _ASYNC,
     "domain": _TUPLES,
     "dynamic-reshape": "sizes that are known only at run time are refused",
-    "fusion": _EXPANDED,
+    "fusion": EXPANDED,
     "get-dimension-size": "sizes that are known only at run time are refused",
     "get-tuple-element": _TUPLES,
     "infeed": _HOST,
@@ -126,7 +126,6 @@ NO_RULE: dict[str, str] = {
     "rng-bit-generator": "its state is needed whole to make any part of its numbers",
     "rng-get-and-update-state": "its state is one for the program",
     "running-total": _LATER,
-    "scaled-dot": _OPAQUE,
     "scan": _OPAQUE,
     "send": _HOST,
     "send-done": _HOST,

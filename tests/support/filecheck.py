@@ -206,10 +206,15 @@ def updated(test: str, output: str) -> str:
     """Rewrite the positive checks that fail to the most similar line of the output; a test without any gets
     one for each line."""
     lines = test.split("\n")
-    candidates = [line.strip() for line in output.splitlines() if line.strip()]
+    printed = [line.strip() for line in output.splitlines()]
+    candidates = [line for line in printed if line]
     checks = parse_checks(test)
     if not checks:
-        new = [f"// CHECK{'-NEXT' if n else ''}: {line}" for n, line in enumerate(candidates)]
+        new = [
+            f"// CHECK{'-NEXT' if before else ''}: {line}"  # none follows an empty line
+            for before, line in zip(["", *printed], printed, strict=False)
+            if line
+        ]
         return "\n".join([test.rstrip("\n"), *new, ""])
     for _ in checks:
         try:

@@ -160,7 +160,6 @@ BASIC: dict[str, Handler] = {
     "rng": replicated,
     "rng-bit-generator": replicated,
     "rng-get-and-update-state": replicated,
-    "scaled-dot": _opaque,
     "scan": _opaque,
     "sort": by_rule,
     "topk": by_rule,

@@ -2,6 +2,7 @@
 
 domain                   its operand
 copy-start, copy-done    a copy
+scaled-dot               what it always becomes, as any such operation of which nothing else is said
 copy of a tuple          copies of its arrays
 constant of a tuple      a tuple of constants
 get-dimension-size       a constant
@@ -30,11 +31,13 @@ from compiler.passes.expanders.driver import Expansion, expand
 from compiler.passes.expanders.float_products import of_floats
 from compiler.passes.expanders.index_forms import plain_indices
 from compiler.passes.expanders.merged_sums import SAID, dot_of_parts, reduce_of_parts
+from compiler.passes.expanders.simple_expansions import COMPOSED
 from compiler.passes.expanders.single_device import first_operand, size_of_dimension
 from compiler.passes.loop_state import sink_constants
 from compiler.passes.tuple_flattener import constant_parts
 from compiler.rewrite.emitter import Emitter
 from compiler.rewrite.graph import emit
+from compiler.sharding.op_rules import NO_RULE, RULES
 
 Instr = HloInstruction
 
@@ -55,8 +58,26 @@ def rewrite_global_forms(module: HloModule, context: PassContext) -> bool:
 
 def _copy_done(done: Instr) -> Instr | None:
     (start,) = done.operands
-    said = {name: done.attrs[name] for name in SAID if name in done.attrs}
-    return emit(done, "copy", done.shape, start.operands[:1], said)
+    return emit(done, "copy", done.shape, start.operands[:1], _said(done))
+
+
+def _said(instr: Instr) -> dict[str, object]:
+    """What an operation says of how its result lies."""
+    return {name: instr.attrs[name] for name in SAID if name in instr.attrs}
+
+
+def _saying(expansion: Expansion) -> Expansion:
+    """The expansion, which says of its result what the operation says."""
+
+    def expanded(instr: Instr) -> Instr | None:
+        made = expansion(instr)
+        if made in instr.operands:  # another value, which lies as it says itself
+            made = emit(instr, "copy", instr.shape, [made])
+        if made is not None:
+            made.attrs.update(_said(instr))
+        return made
+
+    return expanded
 
 
 def _copy(instr: Instr) -> Instr | None:
@@ -110,8 +131,7 @@ def _slice(instr: Instr) -> Instr | None:
             padding, ranges, padded.array.dims, strict=True
         )
     )
-    said = {name: instr.attrs[name] for name in SAID if name in instr.attrs}
-    return emit(instr, "pad", instr.array, padded.operands, said | {"padding": cut})
+    return emit(instr, "pad", instr.array, padded.operands, _said(instr) | {"padding": cut})
 
 
 def _product(instr: Instr) -> Instr | None:
@@ -156,6 +176,7 @@ def _is_narrow(dtype: DType) -> bool:
 
 
 _TABLE: dict[str, Expansion] = {
+    **{name: _saying(COMPOSED[name]) for name in COMPOSED.keys() - RULES.keys() - NO_RULE.keys()},
     "constant": constant_parts,
     "convolution": _product,
     "copy": _copy,

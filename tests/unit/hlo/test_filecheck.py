@@ -74,6 +74,13 @@ def test_update_writes_the_checks_of_a_file_without_any() -> None:
     assert len(parse_checks(text)) == len(OUTPUT.split("\n")) - OUTPUT.endswith("\n")
 
 
+def test_update_writes_checks_of_lines_after_empty_ones() -> None:
+    output = OUTPUT.replace("beta", "\nbeta")
+    text = updated("// RUN: parse %s\n", output)
+    match(output, parse_checks(text))
+    assert "// CHECK: beta" in text
+
+
 def test_a_file_without_checks_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.hlo"
     path.write_text("// RUN: parse %s\nENTRY e { x = f32[] parameter(0) }\n")
