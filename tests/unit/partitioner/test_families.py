@@ -17,6 +17,7 @@ from compiler.hlo.parser import parse_module
 from compiler.hlo.verifier import verify
 from compiler.partitioner.partitioner import HANDLERS, partition_module
 from compiler.passes.context import PassContext
+from compiler.passes.expanders.global_forms import rewrite_global_forms
 from compiler.passes.expanders.simple_expansions import COMPOSED
 from compiler.sharding.op_rules import NO_RULE
 from tpu_sim.isa import chips
@@ -209,6 +210,11 @@ BODIES = {
         "a = f32[16,6] parameter(0) b = f32[13,6] slice(a), slice={[3:16],[0:6]} c = f32[3,6] "
         "slice(a), slice={[0:3],[0:6]} ROOT r = f32[16,6] concatenate(b, c), dimensions={0}"
     ),
+    "scaled product": (
+        "a = bf16[8,64] parameter(0) b = bf16[6,64] parameter(1) s = bf16[8,2] parameter(2) t = "
+        "bf16[6,2] parameter(3) ROOT r = f32[8,6] scaled-dot(a, b, s, t), lhs_contracting_dims={1}, "
+        "rhs_contracting_dims={1}"
+    ),
     "sort": (
         "a = f32[9,6] parameter(0) ROOT r = f32[9,6] sort(a), dimensions={1}, is_stable=true, "
         "to_apply=lt"
@@ -245,6 +251,8 @@ def test_devices_compute_what_one_computes(name: str) -> None:
         rng = random.Random(seed)
         count = rng.choice(COUNTS)
         annotate(module, Gspmd(module, count, rng))
+        if any(i.opcode in COMPOSED.keys() - HANDLERS.keys() for i in module.entry):
+            rewrite_global_forms(module, PassContext(chips.load_chip("v5e")))
         assert partition_module(module, PassContext(chips.load_chip("v5e")))
         verify(module)
         rows = evaluate_devices(module, cut_arrays(module, inputs, count), "highest")
