@@ -284,16 +284,16 @@ def _classes(part: FusionPart) -> Iterator[list[Cut]]:
     """The cuts of a part, class by class."""
     readers = [n for n in part.nodes if OPCODES[n.opcode].has(Trait.STAGE)]
     near = [n for r in readers if r.opcode == "dot" for n in r.operands] + readers
-    first = _cuts_at(part, near)
+    first = cuts_at(part, near)
     if len(part.outputs) > 1:
         first += [part.without(output) for output in part.outputs]
     yield first
     moved = [n for n in part.nodes if n.opcode in _INDEX_WORK]
-    yield _cuts_at(part, [n for m in moved for n in (*m.operands, m)])
-    yield _cuts_at(part, list(part.nodes))
+    yield cuts_at(part, [n for m in moved for n in (*m.operands, m)])
+    yield cuts_at(part, list(part.nodes))
 
 
-def _cuts_at(part: FusionPart, nodes: list[HloInstruction]) -> list[Cut]:
+def cuts_at(part: FusionPart, nodes: list[HloInstruction]) -> list[Cut]:
     """Cuts that store one of the nodes; evenly chosen ones where there are many."""
     inside = set(part.nodes)
     found: dict[tuple[HloInstruction, ...], Cut] = {}

@@ -9,7 +9,8 @@ second one, and so on with each of the two that still has none (`fusion_cuts` sa
 operation that has none becomes loops over parts of its result (`looped`).
 
 A fusion with windows is cut too where it moves its operands again and again, or its blocks begin anywhere
-in the groups of rows that move together, and two kernels are estimated to take much less.
+in the groups of rows that move together, or it moves lanes in two ways and looks each element up
+(`looked_up_moves`), and two kernels are estimated to take much less.
 
 It needs a whole chip; with less than that (memory sizes alone) nothing is changed.
 """
@@ -25,6 +26,7 @@ from compiler.passes.fusion import fuse
 from compiler.passes.fusion_cuts import Judge, cheaper, divided, in_periods
 from compiler.passes.fusion_parts import FusionPart
 from compiler.passes.layout_assignment import assign_layouts
+from compiler.passes.looked_up_moves import Lookups, moves_lanes_twice
 from compiler.passes.looped.forms import inputs_of, is_given, looped_module
 from compiler.passes.memory_space_assignment import is_planned
 from compiler.passes.wrap_fusions import wrap_fusions
@@ -51,6 +53,7 @@ class _Legalizer:
         assert context.planner is not None
         self.context = context
         self.judge = Judge(context.planner)
+        self.lookups = Lookups(self.judge)
         self.depth = depth
 
     def run(self, module: HloModule) -> None:
@@ -75,12 +78,15 @@ class _Legalizer:
     def _cheaper(self, fusion: HloInstruction, part: FusionPart) -> tuple[list[FusionPart], str]:
         """Parts that take much less than a fusion with windows, and why; else the whole."""
         is_wasteful = self.judge.is_wasteful(fusion)
-        is_worth_cutting = is_wasteful or self.judge.is_off_period(fusion)
+        is_off_period = not is_wasteful and self.judge.is_off_period(fusion)
+        is_worth_cutting = is_wasteful or is_off_period or moves_lanes_twice(fusion)
         if not is_worth_cutting or not self.judge.kind(part):
             return [part], ""
         if is_wasteful:
             return cheaper(part, self.judge), "the whole reads its operands too often"
-        return in_periods(part, self.judge), "blocks of the whole begin anywhere"
+        if is_off_period:
+            return in_periods(part, self.judge), "blocks of the whole begin anywhere"
+        return self.lookups.parts_of(part), "lanes are moved twice, so that elements are looked up"
 
     def _is_too_large(self, fusion: HloInstruction) -> bool:
         """Whether this is an operation with a kernel of its own that has no windows."""
