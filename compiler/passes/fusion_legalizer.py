@@ -86,7 +86,9 @@ class _Legalizer:
             return cheaper(part, self.judge), "the whole reads its operands too often"
         if is_off_period:
             return in_periods(part, self.judge), "blocks of the whole begin anywhere"
-        return self.lookups.parts_of(part), "lanes are moved twice, so that elements are looked up"
+        return self.lookups.parts_of(
+            part
+        ), "lanes move more than once, so that elements are looked up"
 
     def _is_too_large(self, fusion: HloInstruction) -> bool:
         """Whether this is an operation with a kernel of its own that has no windows."""

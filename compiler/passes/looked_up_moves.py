@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from compiler.analysis.tiled_layout import byte_size, is_bitcast
 from compiler.analysis.window_config import read_config, write_config
-from compiler.backend.kernel import lower_fusion
+from compiler.backend.kernel_library import KernelLibrary
 from compiler.backend.kernel_options import KernelOptions, KernelTarget
 from compiler.backend.smem_scratch import SmemScratch
 from compiler.diagnostics import CompileError
@@ -26,14 +26,15 @@ from compiler.hlo.shape import ArrayShape
 from compiler.llo.ir import ARGUMENT_WORDS, LloBlock, LloNode
 from compiler.passes.fusion_cuts import Judge, cuts_at
 from compiler.passes.fusion_parts import FusionPart
-from compiler.rewrite.dims import without_ones
 from tpu_sim.isa.control_flow import If, Loop, While
 from tpu_sim.isa.geometry import LANES
 from tpu_sim.isa.instruction import Slot
 
 _LEAST_ELEMENTS = 1 << 16
 """Of an array whose lanes are moved: 64 registers that are looked up take twice as long as a kernel more."""
-_MOST_NODES = 32
+_COPIES = 4
+"""Of an array of moved lanes, from which on it may be better moved once (assumed)."""
+_MOST_NODES = 40
 """Of a fusion that is lowered to see what it looks up: one of 46 that turns lanes in many places took a
 second of the compiler's time, and what does little beside moving lanes is short."""
 _LEAST_LAUNCHES = 4
@@ -48,9 +49,10 @@ _INDEXED = "vld.idx"
 
 
 def moves_lanes_twice(fusion: HloInstruction) -> bool:
-    """Whether a kLoop fusion moves lanes of what it moved before."""
+    """Whether a short kLoop fusion moves lanes of what it moved before, or for each copy of an array."""
     nodes = list(fusion.calls) if fusion.kind == "kLoop" else []
-    return len(nodes) <= _MOST_NODES and any(True for _ in second_moves(nodes))
+    is_short = len(nodes) <= _MOST_NODES
+    return is_short and (any(True for _ in second_moves(nodes)) or bool(_repeated(nodes)))
 
 
 @dataclass
@@ -90,8 +92,9 @@ class Lookups:
             write_config(fusion, {**read_config(fusion), **planner.config(fusion)})
             smem = SmemScratch(ARGUMENT_WORDS, planner.chip.smem_words)
             target = KernelTarget(planner.chip, KernelOptions(planner.precision), smem)
+            library = KernelLibrary(target)
             try:
-                body = lower_fusion("trial", fusion, (), (), target).body
+                body = library.lower(library.kernel_for(fusion)).body
             except CompileError:  # lowering says why, if this is what is lowered in the end
                 self.known[key] = math.inf
             else:
@@ -113,22 +116,32 @@ def _splits(part: FusionPart) -> Iterator[list[FusionPart]]:
         if found:
             yield [*found, last]
     moved = [o for move in second_moves(part.nodes) for o in move.operands]
-    yield from (list(cut) for cut in cuts_at(part, moved)[:_MOST_COSTED])
+    alone = [*_repeated(part.nodes, least_lanes=1), *moved]
+    yield from (list(cut) for cut in cuts_at(part, alone)[:_MOST_COSTED])
 
 
 def _repeated_apart(part: FusionPart) -> tuple[list[FusionPart], FusionPart]:
-    """Parts that make small arrays of moved lanes which are repeated many times, and the rest."""
+    """Parts that make the arrays of moved lanes which are repeated many times, and the rest."""
     done: list[FusionPart] = []
-    moved = _moved(part.nodes, least=0)
-    for node in part.nodes:
-        if node.opcode != "broadcast" or node.array.element_count < _LEAST_ELEMENTS:
-            continue
-        (value,) = node.operands
-        is_small = 2 * value.array.element_count <= node.array.element_count
-        if value in moved and is_small and (cut := part.cut_at((value,))) is not None:
+    for value in _repeated(part.nodes):
+        if (cut := part.cut_at((value,))) is not None:
             done.append(cut[0])
             part = cut[1]
     return done, part
+
+
+def _repeated(nodes: Iterable[HloInstruction], least_lanes: int = LANES) -> list[HloInstruction]:
+    """The arrays of moved lanes, at least so many, of which a broadcast makes large ones of many copies."""
+    nodes = list(nodes)
+    moved, found = _moved(nodes, least=0), dict[HloInstruction, None]()
+    for node in nodes:
+        if node.opcode == "broadcast" and node.array.element_count >= _LEAST_ELEMENTS:
+            (value,) = node.operands
+            is_row = value.array.dims[-1:] >= (least_lanes,)
+            is_often = node.array.element_count >= _COPIES * value.array.element_count
+            if value in moved and is_row and is_often:
+                found[value] = None
+    return list(found)
 
 
 def _moved_again(part: FusionPart) -> tuple[HloInstruction, ...]:
@@ -185,8 +198,7 @@ def _moves_lanes(node: HloInstruction, least: int) -> bool:
         order = [d for d in node.dimensions if dims[d] != 1]
         return bool(order) and order[-1] != max(order)
     if node.opcode == "reshape" and not is_bitcast(node.operands[0].array, node.array):
-        before, after = (without_ones(i.array.dims) for i in (node.operands[0], node))
-        return before[-1:] != after[-1:]
+        return node.operands[0].array.dims[-1:] != node.array.dims[-1:]
     if node.opcode == "slice":
         return bool(node.slice) and node.slice[-1][2] > 1
     if node.opcode == "concatenate":
