@@ -11,6 +11,7 @@ from benchmarks.rule_fuzz.planners import reducer, reducer_kinds
 from benchmarks.rule_fuzz.slice_makers import (
     gather_slice_per_batch,
     reduce_of_concatenate,
+    reduce_of_merged_transpose,
     scatter_of_whole_windows,
     sum_of_parts,
 )
@@ -426,6 +427,7 @@ MAKERS: dict[str, Maker] = {
     "sink-reshape-through-selection": _split_selection,
     "sum-of-parts": sum_of_parts,
     "reduce-of-concatenate": reduce_of_concatenate,
+    "reduce-of-merged-transpose": reduce_of_merged_transpose,
     "gather-slice-per-batch": gather_slice_per_batch,
     "scatter-of-whole-windows": scatter_of_whole_windows,
     "merge-gathered-windows": _gather_of_split_rows,

@@ -45,6 +45,21 @@ def reduce_of_concatenate(g: Generator) -> HloInstruction:
     )
 
 
+def reduce_of_merged_transpose(g: Generator) -> HloInstruction:
+    """Dimensions that a transpose turns and a reshape merges, of which some are reduced."""
+    dtype = g.dtype()
+    source = g.value(Wanted(dtype, tuple(g.integer(1, 5) for _ in range(4))))
+    turned = g.emit("transpose", (source,), {"dimensions": g.permutation(4)})
+    a, b, c, d = turned.array.dims
+    dims = g.choose(((a, b, c * d), (a * b, c, d), (a * b, c * d), (a, b * c, d)))
+    merged = g.emit("reshape", (turned,), {}, Wanted(dtype, dims))
+    reduced = g.choose(((0,), (1,), (len(dims) - 1,), tuple(range(len(dims) - 1))))
+    kind = g.choose(reducer_kinds(dtype))
+    start = g.splat(Wanted(dtype, ()), identity(kind, dtype))
+    attrs = {"dimensions": reduced, "to_apply": reducer(g, kind, dtype)}
+    return g.emit("reduce", (merged, start), attrs)
+
+
 def gather_slice_per_batch(g: Generator) -> HloInstruction:
     """One slice of each batch, at a place inside or outside of the operand."""
     batch, size = g.integer(2, 5), g.integer(2, 9)

@@ -9,6 +9,7 @@ from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import Trait, with_trait
 from compiler.hlo.shape import ArrayShape, TupleShape, leaves
 from compiler.rewrite import make
+from compiler.rewrite.dims import reshape_groups
 from compiler.rewrite.graph import emit
 from compiler.rewrite.pattern import Match, Op, X, Y, Z
 from compiler.rewrite.rewriter import ANY_ORDER, rule
@@ -130,6 +131,32 @@ def _before_transpose(array: HloInstruction, order: tuple[int, ...]) -> HloInstr
         mapping = tuple(order[d] for d in array.dimensions)
         return make.broadcast(array.operands[0], tuple(dims), mapping)
     return None
+
+
+# reduce(reshape(transpose(x))) == reshape(reduce(transpose(x))) if all that is merged is reduced, or kept
+@rule(
+    "reduce-of-merged-transpose",
+    Op("reduce", Op("reshape", Op("transpose", X, name="turn")), Y),
+    ANY_ORDER,
+)
+def reduce_of_merged_transpose(instr: HloInstruction, m: Match) -> HloInstruction | None:
+    """Reduce what a transpose turns, which then is not turned: heads of features merge in the result."""
+    turn, reduced = m["turn"], set(instr.dimensions)
+    if not isinstance(instr.shape, ArrayShape) or not instr.array.rank:
+        return None
+    inside: list[int] = []
+    for old, new in reshape_groups(turn.array.dims, instr.operands[0].array.dims):
+        if reduced.isdisjoint(new):
+            continue
+        if not reduced.issuperset(new):
+            return None
+        inside += old
+    if not inside:
+        return None
+    kept = tuple(n for d, n in enumerate(turn.array.dims) if d not in inside)
+    attrs: dict[str, object] = {**instr.attrs, "dimensions": tuple(inside)}
+    total = emit(instr, "reduce", instr.array.with_dims(kept), (turn, instr.operands[1]), attrs)
+    return make.reshape(total, instr.array.dims)
 
 
 # reduce(concatenate(a, b)) over other dimensions == concatenate(reduce(a), reduce(b))

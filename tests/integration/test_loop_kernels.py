@@ -206,6 +206,21 @@ STACKS = {
 }
 
 
+def test_large_slabs_come_and_go() -> None:
+    state = ["f32[8,512,512]", "f32[8,512,512]", "f32[512,512]"]
+    body = [
+        "z = s32[] constant(0)",
+        "d = f32[1,512,512] dynamic-slice(v0, j, z, z), dynamic_slice_sizes={1,512,512}",
+        "e = f32[512,512] reshape(d)",
+        "a = f32[512,512] add(e, v2)",
+        "b = f32[1,512,512] reshape(a)",
+        "u = f32[8,512,512] dynamic-update-slice(v1, b, j, z, z)",
+    ]
+    text, target = loop(state, body, ["v0", "u", "a"]), "v5e{vmem=16MiB}"
+    check(text, [_values(shape) for shape in state], target=target)
+    assert _kernels(text, load_chip(target)) == {"w"}
+
+
 @pytest.mark.parametrize("name", STACKS)
 def test_stacks_come_and_go_slab_by_slab(name: str) -> None:
     state, body, results = STACKS[name]
