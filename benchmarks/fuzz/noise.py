@@ -34,7 +34,7 @@ from benchmarks.fuzz.exactness import (
     rounds,
     step_of,
 )
-from benchmarks.fuzz.overflow import growing_terms
+from benchmarks.fuzz.overflow import growing_terms, shrinking_terms
 from benchmarks.fuzz.solvers import is_solver, overflows
 from compiler.hlo.dtypes import BF16, from_numpy
 from compiler.hlo.evaluator.context import EvaluationOptions
@@ -298,22 +298,25 @@ class NoisyInterpreter(Interpreter):
         operands: Sequence[Array],
         parts: tuple[Array, ...],
     ) -> tuple[Array, ...]:
-        """Sums and products that overflow in some order are anything."""
-        terms = growing_terms(step.instr, operands)
-        if terms is None:
-            return parts
-        with np.errstate(all="ignore"):
-            found = super()._execute(step, {**values, **terms})
-            grown = found if isinstance(found, tuple) else (found,)
-            return tuple(map(self._anything, parts, grown))
+        """Sums and products that overflow in some order are anything, and products that underflow."""
+        for make, is_beyond in ((growing_terms, _overflows), (shrinking_terms, _underflows)):
+            terms = make(step.instr, operands)
+            if terms is None:
+                continue
+            with np.errstate(all="ignore"):
+                found = super()._execute(step, {**values, **terms})
+                sizes = found if isinstance(found, tuple) else (found,)
+                free = [is_beyond(size) for size in sizes]
+                parts = tuple(map(self._anything, parts, free))
+        return parts
 
-    def _anything(self, result: Array, grown: Array) -> Array:
-        """A result, but for elements that overflow with terms which grow."""
+    def _anything(self, result: Array, free: Array) -> Array:
+        """A result, but for some of the elements that may be anything."""
         dtype = from_numpy(result.dtype)
-        if not (dtype.is_float or dtype.is_complex):
+        if not (dtype.is_float or dtype.is_complex) or not free.any():
             return result
         largest = float(ml_dtypes.finfo(result.dtype).max)
-        free = ~(np.abs(grown.astype(np.complex128)) < largest) & self._some(result.shape)
+        free = free & self._some(result.shape)
         other = np.full(result.shape, _NAN if dtype.is_complex else np.nan).astype(result.dtype)
         number = self.rng.choice([-largest, largest], result.shape).astype(result.dtype)
         number = number + 1j * number if dtype.is_complex else number
@@ -406,6 +409,21 @@ class NoisyInterpreter(Interpreter):
 
     def _body_rounds(self, instr: HloInstruction) -> bool:
         return any(rounds(callee) for callee in instr.called_computations())
+
+
+def _overflows(sizes: Array) -> Array:
+    """Where numbers are beyond the largest of their type, or no numbers; nowhere of integers."""
+    if sizes.dtype.kind in "iub":
+        return np.zeros(sizes.shape, np.bool_)
+    return ~(np.abs(sizes.astype(np.complex128)) < float(ml_dtypes.finfo(sizes.dtype).max))
+
+
+def _underflows(sizes: Array) -> Array:
+    """Where numbers are below the normal ones of their type; nowhere of integers."""
+    if sizes.dtype.kind in "iub":
+        return np.zeros(sizes.shape, np.bool_)
+    least = float(ml_dtypes.finfo(sizes.dtype).smallest_normal)
+    return np.asarray(np.abs(sizes.astype(np.complex128)) < least)
 
 
 def _chooses_between_zeros(instr: HloInstruction, operands: Sequence[Array]) -> bool:

@@ -6,6 +6,7 @@ was mended belongs in ``tests/data/regressions``.
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -196,6 +197,33 @@ ENTRY e {
   w = bf16[4,64] broadcast(m), dimensions={0}
   ROOT r = bf16[4,64] subtract(d, w)
 }"""
+
+
+FALLING = """HloModule m
+mul { a = f8e3m4[] parameter(0)  b = f8e3m4[] parameter(1)  ROOT r = f8e3m4[] multiply(a, b) }
+ENTRY e {
+  p = f8e3m4[2,12] parameter(0)
+  one = f8e3m4[] constant(1)
+  ROOT v = f8e3m4[2,3] reduce-window(p, one), window={size=1x10}, to_apply=mul
+}
+"""
+
+
+def test_products_below_the_normal_numbers_may_stay_at_the_least_one() -> None:
+    """0.75 of the least number is rounded to that; in a wider float such a product goes to zero."""
+    narrow = parse_module(FALLING).entry.parameters[0].array.dtype.numpy
+    inputs = [np.repeat(np.array([[0.40625], [0.96875]]), 12, axis=1).astype(narrow)]
+
+    def again(seed: int, scale: float) -> list[np.ndarray]:
+        return evaluate_noisily(parse_module(FALLING), inputs, seed, scale)
+
+    want = evaluated(FALLING, inputs)
+    least = float(ml_dtypes.finfo(narrow).smallest_subnormal)
+    assert not want[0][0].any()
+    stuck = np.array([[least] * 3, want[0][1]]).astype(narrow)
+    off = np.array([[0.0] * 3, 4 * want[0][1].astype(np.float64)]).astype(narrow)
+    assert difference([stuck], want, again, True) is None
+    assert difference([off], want, again, True) is not None
 
 
 def test_a_product_may_stay_wide_where_its_maximum_is_stored() -> None:
