@@ -209,7 +209,7 @@ def test_topk_of_flags_and_starts_in_one_vector() -> None:
     [
         ("CustomSPMDPartitioning", "write the cut with jax.shard_map"),
         ("InspectSharding", "look at a result's sharding outside of jit"),
-        ("mine", "is unknown; known are ApproxTopK"),
+        ("mine", "is unknown; known are AllocateBuffer, ApproxTopK"),
     ],
 )
 def test_other_targets_are_refused_with_what_to_write(target: str, words: str) -> None:
