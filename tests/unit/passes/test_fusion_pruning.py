@@ -40,7 +40,7 @@ def test_a_swish_of_a_large_array_moves_less_and_keeps_its_values() -> None:
     x = np.random.default_rng(7).normal(size=(4096, 128)).astype(np.float32)
     executable = tpuc.compile(_SWISH, "v5e{vmem=1MiB}")
     for found, wanted in zip(executable(x), evaluate(module, [x], "highest"), strict=True):
-        np.testing.assert_allclose(found, np.asarray(wanted), rtol=2e-5, atol=1e-3)
+        np.testing.assert_allclose(np.asarray(found), np.asarray(wanted), rtol=2e-5, atol=1e-3)
     report = executable.report
     assert report is not None
     assert report.hbm_bytes < 4.5 * x.nbytes, "x is read twice, and both results are stored"
