@@ -1,7 +1,9 @@
 """Scheduling: the order in which a computation's instructions run, chosen to keep little alive.
 
 A list scheduler over the data dependences. Among the ready instructions it runs first one that
-frees more bytes than it allocates (the most first), and otherwise the one that stood first. What
+frees more bytes than it allocates (the most first), and otherwise the one that stood first. A few
+that only together free a value count as one: a gradient of 82 MB that two products read is gone
+after both, so that it can wait for them in VMEM, which a third kernel between them would need. What
 only takes memory then moves to just before its first user: zeros that a loop starts with do not
 lie in VMEM while others work. The chosen order is that of `HloComputation.instructions`; the module
 is marked ``is_scheduled=true``.
@@ -27,6 +29,9 @@ _STAYS = with_any(
     | Trait.SIDE_EFFECT
     | Trait.TUPLE_ONLY
 )
+
+_MOST_TOGETHER = 4
+"""Instructions that only together free a value: more of them would each make a value first (assumed)."""
 
 
 def schedule(module: HloModule, context: PassContext) -> bool:
@@ -121,6 +126,8 @@ class _ListScheduler:
             self.waiting[user] -= 1
             if self.waiting[user] == 0:
                 self._push(user)
+                for source in self._read(user):
+                    self._push_together(source)
         if instr.opcode in _NO_BUFFER:
             return
         for source in self._read(instr):
@@ -130,6 +137,21 @@ class _ListScheduler:
                 last = next(iter(left))
                 if self.waiting[last] == 0 and last not in done:
                     self._push(last)
+            else:
+                self._push_together(source)
+
+    def _push_together(self, source: HloInstruction) -> None:
+        """Let a few instructions that only together free a value run one after the other."""
+        left = self.readers.get(source, ())
+        if not 1 < len(left) <= _MOST_TOGETHER or OPCODES[source.opcode].has(Trait.GIVEN):
+            return
+        if any(self.waiting[reader] for reader in left):
+            return
+        growth = sum(self._growth(reader) for reader in left) - _bytes(source)
+        if growth < 0:
+            for reader in left:
+                position = self.position[reader]
+                heapq.heappush(self.heap, (growth, position, position, reader))
 
     def _push(self, instr: HloInstruction) -> None:
         growth = self._growth(instr)
