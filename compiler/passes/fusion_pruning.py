@@ -17,12 +17,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from compiler.analysis.code_costs import WindowCosts
 from compiler.analysis.lane_costs import is_dear, lane_ops
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.opcodes import OPCODES, Trait
 from compiler.passes.fusion_decision import (
     MAX_OPERANDS,
-    PASS_OPS,
     REPLAY_BUDGET,
     REPLAY_WINDOW,
     Legality,
@@ -31,6 +31,7 @@ from compiler.passes.fusion_decision import (
 from compiler.passes.fusion_groups import FusionKind, Group, GroupGraph
 from compiler.passes.fusion_roles import Access, FusionNode, Role
 from compiler.passes.turned_images import is_turned_image
+from tpu_sim.isa.geometry import LANES, SUBLANES
 
 MAX_RECOMPUTED_OPS = 16
 """VALU operations an element, as `MAX_VIRTUAL_OPS` of `fusion_nodes`, that a second kernel repeats."""
@@ -204,10 +205,17 @@ class OutputPruner:
     def _time(
         self, group: Group, instr: HloInstruction, arrays: set[HloInstruction], more: int = 0
     ) -> float:
-        """VALU operations for each register of `instr` that fit into the time of a group which moves these
-        arrays and computes so many operations more."""
+        """Cycles of a group that moves these arrays, and computes so many operations more for each register
+        of `instr`."""
+        chip = self.legality.chip
         moved = sum(a.array.byte_count for a in arrays if leaf_is_array(a))
-        return max(group.repeat_count + more, PASS_OPS * moved / (4 * instr.array.element_count))
+        registers = instr.array.element_count / (SUBLANES * LANES)
+        work = (group.repeat_count + more) * registers / WindowCosts.of(chip).operations
+        if group.dot is not None:
+            *_, depth = group.dot.operands[0].array.dims
+            flops = 2 * depth * group.dot.array.element_count
+            work += flops * chip.clock_hz / chip.peak_flops
+        return max(work, moved / chip.hbm_bytes_per_cycle)
 
     def _can_recompute(
         self, reader: HloInstruction, instr: HloInstruction, recipe: _Recipe
