@@ -149,7 +149,7 @@ def settle(ops: Ops, value: VReg, dtype: DType) -> VReg:
 def reduce_precision(ops: Ops, value: VReg, exponent: int, mantissa: int) -> VReg:
     """HLO's reduce-precision: round the mantissa, overflow to infinity, flush below the range."""
     bits = ops.magnitude(value)
-    result = bits
+    result, mantissa = bits, min(mantissa, 23)
     if mantissa < 23:
         drop = 23 - mantissa
         odd = ops.emit("vandi", ops.emit("vshri", bits, drop), 1)

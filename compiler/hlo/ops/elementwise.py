@@ -49,6 +49,13 @@ def _abs(q: Inference) -> Shape:
     return operand.with_dtype(real_type(operand.dtype))
 
 
+def _reduce_precision(q: Inference) -> ArrayShape:
+    for name, least in (("exponent_bits", 1), ("mantissa_bits", 0)):
+        found = q.integer(name)
+        q.require(found >= least, f"{name} is {found}, want {least} or more")
+    return _FLOAT(q)
+
+
 def _real_part(q: Inference) -> Shape:
     operand = q.array(0)
     wanted = operand.dtype.is_float or operand.dtype.is_complex
@@ -166,7 +173,7 @@ OPS = (
     Op(
         "reduce-precision",
         1,
-        _FLOAT,
+        _reduce_precision,
         T.ELEMENTWISE | T.ROUNDED,
         words("exponent_bits mantissa_bits"),
     ),
