@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
+import importlib
 import os
+import pkgutil
 import sys
 import tempfile
 from pathlib import Path
@@ -19,44 +21,12 @@ from pathlib import Path
 import jax
 import numpy as np
 
+import benchmarks.fresh
 import tpuc
 from benchmarks.distance.models import Estimator, KernelDistance, Model
-from benchmarks.fresh import (
-    codes,
-    fields,
-    images,
-    indexed,
-    kernels,
-    language,
-    learning,
-    records,
-    recurrent,
-    scans,
-    sciences,
-    sequences,
-    tables,
-    vision,
-)
 from benchmarks.fresh.registry import PROGRAMS, Program
 from benchmarks.sections import version
 
-FIELDS = (
-    codes,
-    fields,
-    images,
-    indexed,
-    kernels,
-    language,
-    learning,
-    records,
-    recurrent,
-    scans,
-    sciences,
-    sequences,
-    tables,
-    vision,
-)
-"""Modules whose import notes their programs."""
 _TIMEOUT = 600.0
 
 
@@ -134,6 +104,9 @@ def main() -> int:
     parser.add_argument("--target", default="v5e")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
+    for module in pkgutil.iter_modules(benchmarks.fresh.__path__):
+        if module.name != "__main__":
+            importlib.import_module(f"benchmarks.fresh.{module.name}")  # notes its programs
     rows, failed = [], False
     for name, program in sorted(PROGRAMS.items()):
         if not fnmatch.fnmatch(name, args.only):

@@ -175,7 +175,7 @@ class OutputPruner:
 
     def _saves_time(self, group: Group, instr: HloInstruction, recipe: _Recipe) -> bool:
         """Whether all kernels take less time together where the readers of a large array compute it anew:
-        each takes as long as its operations or as what it moves, whichever is more."""
+        each takes as long as its product and its operations or as what it moves, whichever is more."""
         outputs = self.legality.outputs(group)
         arrays = {*group.reads, *outputs}
         before = self._time(group, instr, arrays)

@@ -19,12 +19,12 @@ from compiler.hlo.dtypes import PRED
 from compiler.hlo.identities import identity
 from compiler.hlo.ir import HloInstruction
 from compiler.hlo.shape import ArrayShape
+from compiler.passes.dimension_order.orders import vregs
 from compiler.passes.rules_indexing import wide_index
 from compiler.rewrite import make
 from compiler.rewrite.graph import emit
 from compiler.rewrite.pattern import Match, Op
 from compiler.rewrite.rewriter import rule
-from tpu_sim.isa.geometry import LANES, SUBLANES
 
 Dims = tuple[int, ...]
 _MOST_REGISTERS = 512
@@ -54,7 +54,7 @@ def gather_slice_per_batch(instr: HloInstruction, _: Match) -> HloInstruction | 
         return None
     order = _order(operand.array.dims, access)
     dims = tuple(operand.array.dims[d] for d in order)
-    if _registers(dims) > _MOST_REGISTERS:
+    if vregs(dims) > _MOST_REGISTERS:
         return None
     turned = make.transpose(operand, order)
     along = order.index(access.dim)
@@ -110,14 +110,8 @@ def _order(dims: Dims, access: _SliceAccess) -> Dims:
     """The operand's dimensions as they take the fewest registers: as they are, or the cut one last."""
     as_they_are = tuple(range(len(dims)))
     turned = (*(d for d in as_they_are if d != access.dim), access.dim)
-    sizes = [_registers(tuple(dims[d] for d in order)) for order in (as_they_are, turned)]
+    sizes = [vregs(tuple(dims[d] for d in order)) for order in (as_they_are, turned)]
     return turned if sizes[1] < sizes[0] else as_they_are
-
-
-def _registers(dims: Dims) -> int:
-    """Registers of 32-bit elements."""
-    *outer, rows, lanes = (1, 1, *dims)
-    return math.prod(outer) * -(-rows // SUBLANES) * -(-lanes // LANES)
 
 
 def _result_order(instr: HloInstruction, access: _SliceAccess) -> list[int]:

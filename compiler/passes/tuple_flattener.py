@@ -79,8 +79,7 @@ def _write_parts(instr: Instr) -> bool:
     parts = constant_parts(instr)
     if parts is not None:
         instr.replace_all_uses_with(parts)
-        assert instr.computation is not None
-        instr.computation.remove(instr)
+        instr.home.remove(instr)
     return parts is not None
 
 
