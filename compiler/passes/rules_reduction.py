@@ -6,7 +6,7 @@ from compiler.analysis.reducers import has_identity_init, reducer_kind
 from compiler.hlo.dtypes import PRED
 from compiler.hlo.identities import MONOIDS
 from compiler.hlo.ir import HloInstruction
-from compiler.hlo.opcodes import Trait, with_trait
+from compiler.hlo.opcodes import OPCODES, Trait, with_trait
 from compiler.hlo.shape import ArrayShape, TupleShape, leaves
 from compiler.rewrite import make
 from compiler.rewrite.dims import reshape_groups
@@ -140,9 +140,14 @@ def _before_transpose(array: HloInstruction, order: tuple[int, ...]) -> HloInstr
     ANY_ORDER,
 )
 def reduce_of_merged_transpose(instr: HloInstruction, m: Match) -> HloInstruction | None:
-    """Reduce what a transpose turns, which then is not turned: heads of features merge in the result."""
+    """Reduce what a transpose turns, which then is not turned: heads of features merge in the result.
+
+    Where operations on elements read it merged, it is made for them, and the sum takes their pass.
+    """
     turn, reduced = m["turn"], set(instr.dimensions)
     if not isinstance(instr.shape, ArrayShape) or not instr.array.rank:
+        return None
+    if any(OPCODES[user.opcode].has(Trait.ELEMENTWISE) for user in instr.operands[0].users):
         return None
     inside: list[int] = []
     for old, new in reshape_groups(turn.array.dims, instr.operands[0].array.dims):
